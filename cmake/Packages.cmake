@@ -1,0 +1,33 @@
+# The third-party packages that src/LAYERS may name, each as an interface target hadal_pkg_NAME. All are Debian packages;
+# what has a static library is linked statically, so that the program can travel to another machine.
+find_package(Threads REQUIRED)
+
+function(hadal_package name)
+  add_library(hadal_pkg_${name} INTERFACE)
+  foreach(lib IN LISTS ARGN)
+    if(lib MATCHES "^static:(.+)$")
+      target_link_libraries(hadal_pkg_${name} INTERFACE "-Wl,-Bstatic" "-l${CMAKE_MATCH_1}" "-Wl,-Bdynamic")
+    else()
+      target_link_libraries(hadal_pkg_${name} INTERFACE ${lib})
+    endif()
+  endforeach()
+endfunction()
+
+hadal_package(fmt)       # headers only: base/core/fmt_impl.cc holds the one copy of the code
+hadal_package(spdlog)    # headers only, seen by base/core/log.cc alone
+hadal_package(xxhash)    # headers only, XXH_INLINE_ALL
+hadal_package(json)
+hadal_package(cli11)
+hadal_package(toml)
+hadal_package(boost Threads::Threads)
+hadal_package(openssl static:ssl static:crypto ${CMAKE_DL_LIBS} Threads::Threads)
+hadal_package(utf8proc static:utf8proc)
+hadal_package(sqlite static:sqlite3 ${CMAKE_DL_LIBS} m)
+hadal_package(lmdb static:lmdb)
+hadal_package(uring static:uring)
+hadal_package(zstd static:zstd)
+hadal_package(zlib static:z)
+hadal_package(png static:png static:z m)
+hadal_package(jpeg static:turbojpeg)
+hadal_package(webp static:webp m)
+hadal_package(simdjson simdjson)
