@@ -1,0 +1,14 @@
+#pragma once
+
+#include <string>
+
+#include "base/core/result.h"
+#include "gateway/recipe/conversation.h"
+
+namespace hadal::openai {
+
+// Reads the body of POST /v1/completions.
+core::Result<recipe::CodecRequest> parse_completions_request(std::string body,
+                                                             const recipe::CodecOptions& options);
+
+}  // namespace hadal::openai
