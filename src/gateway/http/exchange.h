@@ -1,0 +1,87 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "gateway/http/message.h"
+
+namespace hadal::http {
+
+enum class Push : uint8_t {
+  kTaken,
+  kFull,    // the client reads too slowly: nothing was taken, offer it again later
+  kClosed,  // the client went away, or the answer was finished: stop
+};
+
+// One request and the answer to it. Owners: the connection, until the answer is written or the
+// client is gone; and whoever makes the answer (a handler, a generation). All methods are safe from
+// any thread and never block.
+class Exchange {
+ public:
+  // Tells the connection's thread that there is something to write or that the answer ended. Any
+  // thread.
+  using Wake = std::function<void()>;
+
+  Exchange(Request request, Wake wake, bool keep_alive, bool is_http10, size_t max_pending,
+           std::string extra_headers);
+
+  const Request& request() const { return request_; }
+
+  // The whole answer at once. Later calls of any kind are ignored.
+  void respond(Response response);
+
+  // Begins a streamed answer with the head of `response` (its body is sent first). push() adds
+  // bytes, finish() ends it.
+  void start_stream(Response response);
+  Push push(std::string_view bytes);
+  void finish();
+
+  // Called once, from the connection's thread, if the client goes away before the answer is
+  // finished; at once if it has.
+  void on_closed(std::function<void()> callback);
+  bool closed() const;
+
+  // Status of the answer, 0 before it has begun; 499 if the client left first.
+  int status() const;
+
+  // For the connection (its thread only). take_output moves what is to be written into `out` and
+  // says whether the answer ends there.
+  bool take_output(std::string& out);
+  void client_gone();
+  // Milliseconds (steady) of the last byte handed to the connection; for keep-alive comments.
+  int64_t last_output_ms() const;
+  bool is_streaming() const;
+  bool keep_alive() const;
+  // Adds an SSE comment if the answer is an event stream that has nothing pending.
+  void push_keep_alive_comment();
+
+ private:
+  void append_head(const Response& response, bool streamed);  // mutex_ held
+  void append_chunk(std::string_view bytes);                  // mutex_ held
+
+  // Constant after construction.
+  const Request request_;
+  const Wake wake_;
+  const bool http10_;
+  const size_t max_pending_;
+  const std::string extra_headers_;  // CORS and the like, each line ended by CRLF
+
+  mutable std::mutex mutex_;  // guards what follows
+  bool keep_alive_;
+  std::string out_;
+  int status_ = 0;
+  bool streaming_ = false;
+  bool event_stream_ = false;
+  bool finished_ = false;
+  bool closed_ = false;
+  bool woken_ = false;
+  int64_t last_output_ms_ = 0;
+  std::function<void()> closed_callback_;
+};
+
+}  // namespace hadal::http
