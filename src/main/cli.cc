@@ -10,26 +10,12 @@
 #include <fmt/format.h>
 
 #include "main/commands.h"
+#include "main/option_table.h"
 
 namespace hadal::main {
 namespace {
 
 constexpr const char* kVersion = "0.1.0";
-
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t above = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0u : 1u)});
-      diagonal = above;
-    }
-  }
-  return row[b.size()];
-}
 
 // The nearest known flag or command to the first word that `app` does not know, or "".
 std::string nearest(const CLI::App& app, std::string_view word) {
@@ -40,7 +26,7 @@ std::string nearest(const CLI::App& app, std::string_view word) {
     for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
   }
   std::string best;
-  size_t best_distance = std::max<size_t>(2, word.size() / 2);
+  size_t best_distance = std::max<size_t>(3, word.size() / 2);
   for (const std::string& name : known) {
     const size_t distance = edit_distance(word, name);
     if (distance < best_distance) {
