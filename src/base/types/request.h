@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace hadal::types {
@@ -55,12 +57,12 @@ struct Request {
   std::string tenant;  // salts the prefix cache; "" is a tenant too
   std::vector<TokenId> prompt;
   std::vector<bool> image_rows;  // empty: no image; else one flag per prompt token
-  std::string image_salt;  // hash of the pictures' bytes, part of the block hashes from their first
-                           // token on
+  // Hash of the pictures' bytes, part of the block hashes from their first token on.
+  std::string image_salt;
   SamplingParams sampling;
   Constraint constraint;
-  std::vector<TokenId>
-      end_tokens;           // generation ends at one of these, which is not delivered as text
+  // Generation ends at one of these, which is not delivered.
+  std::vector<TokenId> end_tokens;
   uint32_t max_tokens = 0;  // at least 1
   uint32_t min_tokens = 0;  // end tokens are masked before
   bool ignore_eos = false;
@@ -86,26 +88,48 @@ struct TokenLogprob {
   float logprob = 0.0f;
 };
 
-// One generated token. `finish` is set on the last event of a request; a last event may carry no
-// token (n_new 0).
+// One generated token. A request's end is no event: it comes by TokenSink::on_done.
 struct TokenEvent {
   TokenId token = 0;
-  bool has_token = true;
-  float logprob = 0.0f;
+  float logprob = 0.0f;           // of `token`; 0 unless asked for
   std::vector<TokenLogprob> top;  // best first; empty unless asked for
-  FinishReason finish = FinishReason::kNone;
-  std::string error;  // with kError: what went wrong, for people
 };
 
-enum class CacheMiss : uint8_t { kNone, kCold, kDiverged, kEvicted, kSalt, kImage, kDisabled };
+enum class CacheMiss : uint8_t {
+  kNone,      // the whole prompt but its last, partial block came from the cache
+  kCold,      // nothing like this prompt was seen
+  kDiverged,  // same beginning, other tokens from `first_different_token` on
+  kEvicted,   // it was here, and was given up
+  kSalt,      // it is here, for another tenant
+  kImage,     // the tokens are here, with other pictures
+  kDisabled,  // the request or the server does not want the cache
+};
+std::string_view cache_miss_name(CacheMiss miss);  // "none", "cold", "diverged", ...
+std::string_view finish_reason_name(FinishReason reason);
 
 // What one request cost; filled when it ends.
 struct Timings {
   double queue_ms = 0, prefill_ms = 0, decode_ms = 0;
   uint32_t cached_tokens_device = 0, cached_tokens_host = 0, cached_tokens_disk = 0;
+  uint32_t replayed_tokens = 0;  // of the cached ones, run again to rebuild windows
   CacheMiss miss = CacheMiss::kNone;
-  uint32_t first_different_token = 0;  // with kDiverged
+  uint32_t first_different_token = 0;  // index in the prompt, with kDiverged
   uint32_t n_preemptions = 0;
+
+  uint32_t cached_tokens() const {
+    return cached_tokens_device + cached_tokens_host + cached_tokens_disk;
+  }
+};
+
+// How a request ended.
+struct Completion {
+  FinishReason reason = FinishReason::kNone;
+  std::string error;  // with kError and kDeadline: what happened, for people
+  // The id that ended it with kStop, if an end token did; not delivered and not counted.
+  std::optional<TokenId> end_token;
+  uint32_t n_prompt_tokens = 0;
+  uint32_t n_generated_tokens = 0;  // as taken by the sink
+  Timings timings;
 };
 
 }  // namespace hadal::types
