@@ -6,6 +6,10 @@
 # nothing else is.
 set(HADAL_AVX2_FLAGS -mavx2 -mfma -mf16c -mbmi2)
 set(HADAL_AVX512_FLAGS ${HADAL_AVX2_FLAGS} -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512cd -mprefer-vector-width=512)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # GCC 12's own AVX-512 intrinsics read "undefined" registers on purpose and warn about it.
+  list(APPEND HADAL_AVX512_FLAGS -Wno-maybe-uninitialized -Wno-uninitialized)
+endif()
 set(HADAL_AVX512BF16_FLAGS ${HADAL_AVX512_FLAGS} -mavx512bf16 -mavx512vnni -mavx512vbmi)
 
 function(hadal_target_name leaf out)

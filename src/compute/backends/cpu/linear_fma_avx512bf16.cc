@@ -1,0 +1,22 @@
+#include <cstdint>
+
+#include <immintrin.h>
+
+#include "compute/backends/cpu/linear_job.h"
+#include "compute/backends/cpu/linear_shape.h"
+
+namespace hadal::cpu::level_avx512bf16_fma {
+namespace {
+
+#include "compute/backends/cpu/linear_bf16dot.inc"
+constexpr bool kTileDot = false;
+
+#include "compute/backends/cpu/linear_body.inc"
+
+}  // namespace
+
+void run(const PanelJob& job) {
+  run_panels(job);
+}
+
+}  // namespace hadal::cpu::level_avx512bf16_fma
