@@ -1,0 +1,181 @@
+#include "engine/step/engine.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "engine/step/engine_metrics.h"
+#include "engine/step/sequence.h"
+#include "engine/step/step_loop.h"
+
+namespace hadal::step {
+namespace {
+
+// Scripts with a pace are due at thousands of different moments a second: they are run in groups.
+constexpr auto kTick = std::chrono::milliseconds(2);
+
+core::TimePoint next_tick(core::TimePoint at) {
+  const auto since = at.time_since_epoch();
+  return core::TimePoint((since + kTick - core::TimePoint::duration(1)) / kTick * kTick);
+}
+
+}  // namespace
+
+Engine::Engine(const EngineConfig& config, StepRunner& runner, const core::Clock& clock,
+               metrics::Registry& registry, sched::PlanRecorder* recorder)
+    : config_(config),
+      runner_(runner),
+      clock_(clock),
+      metrics_(std::make_unique<EngineMetrics>(registry)),
+      loop_(std::make_unique<StepLoop>(config, runner, clock, *metrics_, recorder)),
+      limits_{config.max_context > 0 ? std::min(config.max_context, runner.traits().max_context)
+                                     : runner.traits().max_context,
+              loop_->max_request_tokens()} {
+  publish();
+  thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+}
+
+Engine::~Engine() {
+  draining_ = true;
+  thread_.request_stop();
+  wake_.notify_all();
+  thread_.join();
+  take_inbox();  // who came last is told, too
+}
+
+core::Status Engine::submit(types::Request request, std::shared_ptr<types::TokenSink> sink) {
+  if (draining_)
+    return core::Error{core::Code::kUnavailable, "the server is shutting down; try another one"};
+  // Places that are free count: a burst into an idle engine is not a queue.
+  const uint32_t running = n_running_;
+  const uint32_t places =
+      config_.max_waiting +
+      (running < config_.sched.max_running ? config_.sched.max_running - running : 0);
+  if (n_waiting_ + n_in_inbox_ >= places)
+    return core::Error{
+        core::Code::kOverloaded,
+        fmt::format("{} requests are waiting already; try again later", n_waiting_ + n_in_inbox_)};
+  HADAL_TRY(std::unique_ptr<Sequence> sequence,
+            loop_->make_sequence(std::move(request), std::move(sink)));
+  {
+    const std::scoped_lock lock(mutex_);
+    inbox_.arrivals.push_back(std::move(sequence));
+    ++n_in_inbox_;
+    ++n_inside_;
+  }
+  wake_.notify_one();
+  return {};
+}
+
+void Engine::cancel(types::RequestId id) {
+  {
+    const std::scoped_lock lock(mutex_);
+    inbox_.cancels.push_back(id);
+  }
+  wake_.notify_one();
+}
+
+void Engine::resume(types::RequestId id) {
+  {
+    const std::scoped_lock lock(mutex_);
+    inbox_.resumes.push_back(id);
+  }
+  wake_.notify_one();
+}
+
+void Engine::cancel_all() {
+  {
+    const std::scoped_lock lock(mutex_);
+    inbox_.cancel_all = true;
+  }
+  wake_.notify_one();
+}
+
+void Engine::flush_prefix_cache() {
+  {
+    const std::scoped_lock lock(mutex_);
+    inbox_.flush = true;
+  }
+  wake_.notify_one();
+}
+
+types::EngineLimits Engine::limits() const {
+  return limits_;
+}
+
+types::EngineStatus Engine::status() const {
+  types::EngineStatus status;
+  status.n_running = n_running_;
+  status.n_waiting = n_waiting_ + n_in_inbox_;
+  status.n_paused = n_paused_;
+  status.n_blocks = config_.n_blocks;
+  status.n_free_blocks = n_free_blocks_;
+  status.n_cached_blocks = n_cached_blocks_;
+  status.draining = draining_;
+  return status;
+}
+
+uint32_t Engine::drain(std::chrono::milliseconds grace) {
+  draining_ = true;
+  std::unique_lock lock(mutex_);
+  if (idle_.wait_for(lock, grace, [&] { return n_inside_ == 0; })) return 0;
+  const uint32_t n_cut = n_inside_;
+  inbox_.cancel_all = true;
+  wake_.notify_one();
+  idle_.wait_for(lock, std::chrono::seconds(10), [&] { return n_inside_ == 0; });
+  return n_cut;
+}
+
+void Engine::take_inbox() {
+  Inbox news;
+  {
+    const std::scoped_lock lock(mutex_);
+    std::swap(news, inbox_);
+    n_in_inbox_ = 0;
+  }
+  for (std::unique_ptr<Sequence>& sequence : news.arrivals) loop_->add(std::move(sequence));
+  for (const types::RequestId id : news.cancels) loop_->cancel(id);
+  for (const types::RequestId id : news.resumes) loop_->resume(id);
+  if (news.cancel_all) loop_->cancel_all();
+  if (news.flush) loop_->flush_prefix_cache();
+}
+
+void Engine::publish() {
+  const kv::BlockPool& pool = loop_->pool();
+  n_running_ = loop_->n_running();
+  n_waiting_ = loop_->n_waiting();
+  n_paused_ = loop_->n_paused();
+  n_free_blocks_ = pool.n_free();
+  n_cached_blocks_ = pool.n_cached();
+  metrics_->running.set(loop_->n_running());
+  metrics_->waiting.set(loop_->n_waiting());
+  metrics_->paused.set(loop_->n_paused());
+  metrics_->blocks_free.set(pool.n_free());
+  metrics_->blocks_cached.set(pool.n_cached());
+  metrics_->blocks_active.set(pool.n_held());
+  metrics_->cache_usage.set(static_cast<double>(pool.n_held()) / pool.n_blocks());
+}
+
+void Engine::run(const std::stop_token& stop) {
+  while (!stop.stop_requested()) {
+    take_inbox();
+    const bool worked = loop_->step();
+    publish();
+    std::unique_lock lock(mutex_);
+    const auto inside = static_cast<uint32_t>(loop_->n_inside() + inbox_.arrivals.size());
+    if (n_inside_.exchange(inside) != inside && inside == 0) idle_.notify_all();
+    if (worked) continue;
+    const auto has_news = [&] {
+      return !inbox_.arrivals.empty() || !inbox_.cancels.empty() || !inbox_.resumes.empty() ||
+             inbox_.flush || inbox_.cancel_all;
+    };
+    const std::optional<core::TimePoint> due = loop_->next_due();
+    if (!due) {
+      wake_.wait(lock, stop, has_news);
+    } else if (*due > clock_.now()) {
+      wake_.wait_until(lock, stop, next_tick(*due), has_news);
+    }
+  }
+}
+
+}  // namespace hadal::step

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/core/clock.h"
+#include "base/core/result.h"
+#include "base/metrics/metrics.h"
+#include "base/types/engine_port.h"
+#include "engine/step/engine_config.h"
+#include "engine/step/step_runner.h"
+
+namespace hadal::sched {
+class PlanRecorder;
+}
+
+namespace hadal::step {
+
+class StepLoop;
+struct EngineMetrics;
+struct Sequence;
+
+// The engine: a step loop with a thread, an inbox and an end. See README.md.
+class Engine final : public types::EnginePort, public types::EngineControl {
+ public:
+  // `runner`, `clock` and `registry` must outlive the engine; `runner` is used by its thread alone.
+  // `recorder` (optional) gets every plan.
+  Engine(const EngineConfig& config, StepRunner& runner, const core::Clock& clock,
+         metrics::Registry& registry, sched::PlanRecorder* recorder = nullptr);
+  // Cancels what still runs.
+  ~Engine() override;
+
+  core::Status submit(types::Request request, std::shared_ptr<types::TokenSink> sink) override;
+  void cancel(types::RequestId id) override;
+  void resume(types::RequestId id) override;
+  types::EngineLimits limits() const override;
+
+  types::EngineStatus status() const override;
+  uint32_t drain(std::chrono::milliseconds grace) override;
+  void flush_prefix_cache() override;
+  void cancel_all() override;
+
+ private:
+  struct Inbox {
+    std::vector<std::unique_ptr<Sequence>> arrivals;
+    std::vector<types::RequestId> cancels, resumes;
+    bool flush = false, cancel_all = false;
+  };
+  void run(const std::stop_token& stop);
+  void take_inbox();
+  void publish();  // counts for other threads
+
+  const EngineConfig config_;
+  StepRunner& runner_;
+  const core::Clock& clock_;
+  std::unique_ptr<EngineMetrics> metrics_;
+  std::unique_ptr<StepLoop> loop_;  // its thread's only
+  const types::EngineLimits limits_;
+
+  std::atomic<bool> draining_{false};
+  std::atomic<uint32_t> n_inside_{0}, n_in_inbox_{0};
+  std::atomic<uint32_t> n_running_{0}, n_waiting_{0}, n_paused_{0};
+  std::atomic<uint32_t> n_free_blocks_{0}, n_cached_blocks_{0};
+
+  mutable std::mutex mutex_;  // guards inbox_
+  std::condition_variable_any wake_;
+  std::condition_variable_any idle_;  // nobody inside
+  Inbox inbox_;
+  std::jthread thread_;
+};
+
+}  // namespace hadal::step
