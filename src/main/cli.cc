@@ -52,6 +52,33 @@ int report_usage(const CLI::App& app, const CLI::ParseError& error) {
   return 2;
 }
 
+// Flags of every command that runs a model.
+void add_model_flags(CLI::App& sub, ModelFlags& flags) {
+  sub.add_option("--model", flags.model_dir, "folder with config.json, tokenizer.json and weights");
+  sub.add_option("--backend", flags.backend, "cpu (default: the best present)");
+  sub.add_option("--cpu-level", flags.cpu_level,
+                 "base, avx2, avx512 or avx512bf16; the same bits on each (default: best)");
+  sub.add_option("--threads", flags.threads, "threads that compute (default: all)")
+      ->check(CLI::Range(1, 1024));
+  sub.add_option("--prefill-chunk", flags.prefill_chunk, "prompt tokens of one step")
+      ->check(CLI::Range(1, 1 << 20));
+  sub.add_option("--replay", flags.replay,
+                 "exact, or bounded: the upper layers see only a prompt's last window")
+      ->check(CLI::IsMember({"exact", "bounded"}));
+}
+
+void add_score(CLI::App& app, ScoreOptions& o, std::function<int()>& chosen) {
+  CLI::App* sub = app.add_subcommand("score", "log-probabilities of given token ids");
+  sub->footer("example: hadal score --model DIR --tokens ids.json --top-n 3 --logits out.npy");
+  add_model_flags(*sub, o.model);
+  sub->add_option("--tokens", o.tokens, "JSON array of token ids; nothing is added")->required();
+  sub->add_option("--logits", o.logits, "also write f32 [n, vocab] logits to this .npy file");
+  sub->add_option("--top-n", o.top_n, "list the n likeliest ids at each position")
+      ->check(CLI::Range(0, 1000));
+  sub->add_flag("--plan", o.plan, "print the planned bytes of memory to stderr");
+  sub->callback([&] { chosen = [&] { return cmd_score(o); }; });
+}
+
 }  // namespace
 
 int run_cli(int argc, char** argv) {
@@ -61,6 +88,8 @@ int run_cli(int argc, char** argv) {
   std::function<int()> chosen;
 
   // Commands in the order of docs/architecture.md 3.2.
+  ScoreOptions score;
+  add_score(app, score, chosen);
 
   try {
     app.parse(argc, argv);

@@ -74,6 +74,8 @@ class Device {
   virtual std::string description() const = 0;  // for people: "cpu, 2 threads, avx512bf16"
   // Bytes that allocate() could return now, with a margin left for others.
   virtual uint64_t free_bytes() const = 0;
+  // True if ops may read host memory in place (large read-only tables then need no copy).
+  virtual bool reads_host_memory() const = 0;
   // kOverloaded with the sizes in the text when there is not enough.
   virtual core::Result<Buffer> allocate(uint64_t bytes, Memory memory) = 0;
   virtual core::Result<std::unique_ptr<Stream>> make_stream() = 0;

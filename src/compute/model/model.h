@@ -56,8 +56,9 @@ using WorkspacePtr = std::unique_ptr<Workspace, WorkspaceDeleter>;
 // Thread safety: const after load; one thread drives a workspace and its stream.
 class Model {
  public:
-  // Reads and repacks every tensor that the text model needs. `backend` must outlive the model; the
-  // checkpoint may be closed afterwards unless it holds Engram tables, which stay in its mapping.
+  // Reads and repacks every tensor that the text model needs. `checkpoint` and `backend` must
+  // outlive the model: embeddings and Engram tables are read in the checkpoint's mapping where the
+  // device can.
   static core::Result<std::unique_ptr<Model>> load(const weights::Checkpoint& checkpoint,
                                                    const weights::ModelConfig& config,
                                                    ops::Backend& backend, ModelOptions options);

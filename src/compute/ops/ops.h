@@ -38,7 +38,7 @@ struct WeightSource {
   const uint8_t* scale = nullptr;
 };
 
-// A matrix in the order its backend likes, in device memory.
+// A matrix in the order that its backend likes, in device memory.
 class Linear {
  public:
   virtual ~Linear() = default;
@@ -77,15 +77,15 @@ struct StepRows {
 struct RopeArgs {
   const int32_t* positions = nullptr;  // [T]
   int32_t n_rows = 0;
-  int32_t back = 0;                 // angles of max(position - back, 0)
-  std::span<const float> inv_freq;  // [R/2], host memory, copied at the call
-  float* out = nullptr;             // angle = f32(f32(p) * inv_freq), then exact cos and sin
+  int32_t back = 0;                      // angles of max(position - back, 0)
+  std::span<const float> inv_freq = {};  // [R/2], host memory, copied at the call
+  float* out = nullptr;                  // angle = f32(f32(p) * inv_freq), then exact cos and sin
 };
 
 // 3.2: X[t][c] = embed[id] for every stream, pre[t] = (1, 0, ...). Rows with an override take it.
 struct EmbedArgs {
   const StepRows* rows = nullptr;
-  Matrix<const uint16_t> table;                // [vocab, H]
+  Matrix<const uint16_t> table = {};           // [vocab, H]
   const uint16_t* const* overrides = nullptr;  // null, or [T] pointers to bf16 [H], null = none
   int32_t n_streams = 0;
   uint16_t* streams = nullptr;  // [T, C, H]
@@ -112,14 +112,14 @@ struct BoundaryArgs {
   int32_t n_expand = 0;
   int32_t n_mix = 0;
   uint16_t* streams = nullptr;     // [T, C, H]
-  Matrix<const uint16_t> y;        // [T, H]
+  Matrix<const uint16_t> y = {};   // [T, H]
   float* post = nullptr;           // [T, C]
   float* comb = nullptr;           // [T, C, C], [source][target]
-  Matrix<uint16_t> tap;            // [T, H]
+  Matrix<uint16_t> tap = {};       // [T, H]
   const float* pre_in = nullptr;   // [T, C]
   const uint16_t* norm = nullptr;  // [H]
-  Matrix<uint16_t> h;              // [T, H]
-  HcSite site;
+  Matrix<uint16_t> h = {};         // [T, H]
+  HcSite site = {};
   float* pre = nullptr;  // [T, C]
   int32_t sinkhorn_iters = 0;
   float hc_eps = 0;
@@ -129,20 +129,20 @@ struct BoundaryArgs {
 // y = x W^T. Weights of kFp8Tile and kFp4Row quantise x first (AQ8, 3.0) unless `plain_input`.
 struct LinearArgs {
   const Linear* weight = nullptr;
-  Matrix<const uint16_t> x;
+  Matrix<const uint16_t> x = {};
   bool plain_input = false;
-  Matrix<uint16_t> y;   // bf16 result, or
-  Matrix<float> y_f32;  // f32 result
+  Matrix<uint16_t> y = {};   // bf16 result, or
+  Matrix<float> y_f32 = {};  // f32 result
 };
 
 // 3.4: record = packed FQ8(ROPE(RMS(kv; norm))).
 struct LatentArgs {
-  Matrix<const uint16_t> kv;  // [T, D]
+  Matrix<const uint16_t> kv = {};  // [T, D]
   const uint16_t* norm = nullptr;
   float eps = 0;
   const float* rope = nullptr;  // [T][R/2][2]
   int32_t d_rope = 0;
-  Matrix<uint8_t> out;  // [T, window_record_bytes]
+  Matrix<uint8_t> out = {};  // [T, window_record_bytes]
 };
 
 // 3.5 and the keys of 3.6: entries and index keys of the groups that end in these rows, written to
@@ -150,7 +150,7 @@ struct LatentArgs {
 struct CompressArgs {
   const StepRows* rows = nullptr;
   int32_t n_rows = 0;
-  Matrix<const float> vg;
+  Matrix<const float> vg = {};
   const KvView* kv = nullptr;
   const KvLayout* layout = nullptr;
   const SlotLayout* slot = nullptr;
@@ -168,7 +168,7 @@ struct CompressArgs {
 // 3.4 and the query side of 3.6: qr = RMS(q_raw); q = ROPE(L8(qr, wq_b)); if index_wq:
 // iq = packed FQ4e8(ROPE(L8(qr, index_wq))).
 struct QueryArgs {
-  Matrix<const uint16_t> q_raw;  // [T, q_lora]
+  Matrix<const uint16_t> q_raw = {};  // [T, q_lora]
   const uint16_t* norm = nullptr;
   float eps = 0;
   const Linear* wq = nullptr;        // [N * D, q_lora]
@@ -177,8 +177,8 @@ struct QueryArgs {
   int32_t d_rope = 0;
   int32_t d_head = 0;
   int32_t d_index = 0;
-  Matrix<uint16_t> q;  // [T, N * D]
-  Matrix<uint8_t> iq;  // [T, heads * key_record_bytes(d_index)]
+  Matrix<uint16_t> q = {};  // [T, N * D]
+  Matrix<uint8_t> iq = {};  // [T, heads * key_record_bytes(d_index)]
 };
 
 // 3.6: the entries each row attends to. list[t] ascending, n_list[t] of them. Equal scores: the
@@ -191,17 +191,17 @@ struct IndexArgs {
   int32_t source = 0;
   int32_t n_heads = 0;
   int32_t d_index = 0;
-  Matrix<const uint8_t> iq;  // [T, heads * record]
-  Matrix<const float> hw;    // [T, heads], rounded to bf16 by the op
+  Matrix<const uint8_t> iq = {};  // [T, heads * record]
+  Matrix<const float> hw = {};    // [T, heads], rounded to bf16 by the op
   int32_t top_k = 0;
-  Matrix<int32_t> list;  // [T, top_k]
+  Matrix<int32_t> list = {};  // [T, top_k]
   int32_t* n_list = nullptr;
   // Candidate pool: written when `make_pool`, obeyed when `use_pool`. pool[t] = kept blocks,
   // ascending, n_pool[t] of them; n_pool -1: every visible entry.
   bool make_pool = false;
   bool use_pool = false;
   int32_t pool_block = 0;
-  Matrix<int32_t> pool;  // [T, pool_blocks]
+  Matrix<int32_t> pool = {};  // [T, pool_blocks]
   int32_t* n_pool = nullptr;
 };
 
@@ -216,48 +216,48 @@ struct AttendArgs {
   int32_t ring_layer = 0;
   int32_t source = -1;  // -1: window only
   int32_t window = 0;
-  Matrix<const uint8_t> latents;  // this layer's records of this step's rows
-  Matrix<const int32_t> list;
+  Matrix<const uint8_t> latents = {};  // this layer's records of this step's rows
+  Matrix<const int32_t> list = {};
   const int32_t* n_list = nullptr;
-  Matrix<const uint16_t> q;     // [T, N * D]
-  const float* sink = nullptr;  // [N]
+  Matrix<const uint16_t> q = {};  // [T, N * D]
+  const float* sink = nullptr;    // [N]
   const float* rope = nullptr;
   int32_t d_rope = 0;
   int32_t d_head = 0;
-  Matrix<uint16_t> o;  // [T, N * D], may be q
+  Matrix<uint16_t> o = {};  // [T, N * D], may be q
 };
 
 // 3.8: y = L8(concat_g bf16(o_g Wa_g^T), wo_b); Wa multiplies the unquantised o.
 struct OutArgs {
-  Matrix<const uint16_t> o;
-  std::span<const Linear* const> wo_a;  // one per group, [o_lora, N D / groups]
+  Matrix<const uint16_t> o = {};
+  const Linear* wo_a = nullptr;  // grouped: [o_lora, N D / groups] each
   const Linear* wo_b = nullptr;
-  Matrix<uint16_t> u;  // scratch [T, groups * o_lora]
-  Matrix<uint16_t> y;  // [T, H]
+  Matrix<uint16_t> u = {};  // scratch [T, groups * o_lora]
+  Matrix<uint16_t> y = {};  // [T, H]
 };
 
 // 3.10: experts and weights of each row, ascending by expert.
 struct RouteArgs {
   const StepRows* rows = nullptr;
   int32_t n_rows = 0;
-  Matrix<const float> logits;         // [T, experts]
+  Matrix<const float> logits = {};    // [T, experts]
   const float* bias = nullptr;        // [experts]
   const float* bias_image = nullptr;  // for rows with the image flag; null: bias
   int32_t top_k = 0;
   bool normalise = true;  // norm_topk_prob, and never for top_k 1
   float scaling = 1;
-  Matrix<int32_t> expert;  // [T, top_k]
-  Matrix<float> weight;    // [T, top_k]
+  Matrix<int32_t> expert = {};  // [T, top_k]
+  Matrix<float> weight = {};    // [T, top_k]
 };
 
 // 3.10: y = bf16(sum of expert outputs in ascending order + shared expert).
 struct MoeArgs {
   const Experts* experts = nullptr;
-  Matrix<const uint16_t> h;
-  Matrix<const int32_t> expert;
-  Matrix<const float> weight;
+  Matrix<const uint16_t> h = {};
+  Matrix<const int32_t> expert = {};
+  Matrix<const float> weight = {};
   float limit = 0;  // swiglu_limit, 0: no clamp
-  Matrix<uint16_t> y;
+  Matrix<uint16_t> y = {};
 };
 
 // 3.9: the table rows of each row's n-grams, dequantised: e [T, columns * width] bf16. Reads the
@@ -277,7 +277,7 @@ struct GatherArgs {
   const uint8_t* table = nullptr;        // E4M3 [rows, width]
   const uint8_t* scale = nullptr;        // E8M0 [rows, width/32]
   int32_t width = 0;
-  Matrix<uint16_t> e;
+  Matrix<uint16_t> e = {};
 };
 
 // 3.9.5: gate and add to every stream; rows with the image flag stay as they are.
@@ -286,7 +286,7 @@ struct EngramArgs {
   int32_t n_rows = 0;
   int32_t n_streams = 0;
   int64_t d_hidden = 0;
-  Matrix<const uint16_t> kv;           // [T, (C + 1) H]
+  Matrix<const uint16_t> kv = {};      // [T, (C + 1) H]
   const uint16_t* q_weight = nullptr;  // [C, H]
   const uint16_t* k_weight = nullptr;  // [C, H]
   float eps = 0;
@@ -303,7 +303,7 @@ struct FinalArgs {
   const float* pre = nullptr;
   const uint16_t* norm = nullptr;
   float eps = 0;
-  Matrix<uint16_t> x;  // [n, H]
+  Matrix<uint16_t> x = {};  // [n, H]
 };
 
 // After acceptance: the first n_accepted[s] rows of each sequence become its state. Writes rings
@@ -332,6 +332,12 @@ class Ops {
   // Load time. Matrices of one stack share format and k and become one linear of the summed n.
   virtual core::Result<std::unique_ptr<Linear>> make_linear(
       std::span<const WeightSource> stack) = 0;
+  // Block diagonal: equal parts of the rows of `source`, part g for the g-th k inputs.
+  virtual core::Result<std::unique_ptr<Linear>> make_grouped(const WeightSource& source,
+                                                             int32_t n_groups) = 0;
+  // hc_*_fn, f32 [n, n_streams * d_hidden], in the order that boundary() likes.
+  virtual core::Result<std::unique_ptr<Linear>> make_mix(const WeightSource& source,
+                                                         int32_t n_streams) = 0;
   virtual core::Result<std::unique_ptr<Experts>> make_experts(std::span<const ExpertSource> routed,
                                                               const ExpertSource& shared) = 0;
 
@@ -345,6 +351,7 @@ class Ops {
     int64_t d_hidden = 0;
     int32_t d_head = 0;
     int32_t d_index = 0;
+    int32_t n_groups = 0;  // of the output projection
   };
   virtual uint64_t workspace_bytes(const Limits& limits) const = 0;
   struct Scratch {

@@ -18,12 +18,12 @@ enum class Replay : uint8_t {
 
 // The rows of one sequence in one step: consecutive positions.
 struct SeqChunk {
-  uint32_t slot = 0;                 // sequence state in KvView::slots
-  int32_t position = 0;              // of ids[0]; equals the slot's committed length
-  std::span<const int32_t> ids;      // tokens to run
-  std::span<const uint8_t> image;    // empty, or 1 for every row of an image span
-  std::span<const uint32_t> blocks;  // block table of the sequence, long enough for these rows
-  int32_t n_logits = 1;              // the last n_logits rows want logits
+  uint32_t slot = 0;                      // sequence state in KvView::slots
+  int32_t position = 0;                   // of ids[0]; equals the slot's committed length
+  std::span<const int32_t> ids = {};      // tokens to run
+  std::span<const uint8_t> image = {};    // empty, or 1 for every row of an image span
+  std::span<const uint32_t> blocks = {};  // block table of the sequence, long enough for these rows
+  int32_t n_logits = 1;                   // the last n_logits rows want logits
   // Rows at this position and above run every layer; those below only what they and later tokens
   // need. A prompt's last position; 0 (every row whole) for decode, verification and scoring.
   // The same in every chunk of a prompt, and never above a row that wants logits.

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "compute/device/device.h"
+#include "compute/device/view.h"
+#include "compute/model/model.h"
+#include "compute/ops/ops.h"
+#include "compute/ops/step_batch.h"
+#include "compute/weights/model_config.h"
+
+namespace hadal::model {
+
+// Every activation of a step with its shape; T = StepLimits::max_rows, C streams, H hidden.
+struct Activations {
+  ops::StepRows rows;             // device arrays of the step
+  int32_t* n_latent = nullptr;    // [n_layers]
+  int32_t* n_accepted = nullptr;  // [max_seqs]
+  int32_t* logit_rows = nullptr;  // [max_logits]
+  // the arrays behind `rows`
+  int32_t* ids = nullptr;
+  int32_t* positions = nullptr;
+  int32_t* seq_of = nullptr;
+  int32_t* row_of = nullptr;
+  uint8_t* image = nullptr;
+  ops::BatchSeq* seqs = nullptr;
+  uint32_t* tables = nullptr;
+
+  float* main_rope = nullptr;          // [T, R/2, 2]
+  float* comp_rope = nullptr;          // [T, R/2, 2]
+  std::vector<float*> group_rope;      // per source of ratio > 1: angles of the group's first token
+  uint16_t* streams = nullptr;         // [T, C, H]
+  float* pre = nullptr;                // [T, C]
+  float* post = nullptr;               // [T, C]
+  float* comb = nullptr;               // [T, C, C]
+  device::Matrix<uint16_t> h, y;       // [T, H]
+  device::Matrix<uint16_t> q_kv;       // [T, q_lora + d_head]
+  device::Matrix<uint16_t> q;          // [T, N D]; the attention's output takes its place
+  device::Matrix<uint8_t> iq;          // [T, index_heads * key record]
+  device::Matrix<float> head_weight;   // [T, index_heads]
+  device::Matrix<int32_t> list, pool;  // [T, top_k], [T, pool_blocks]
+  int32_t* n_list = nullptr;           // [T]
+  int32_t* n_pool = nullptr;           // [T]
+  device::Matrix<uint16_t> u;          // [T, o_groups * o_lora]
+  device::Matrix<float> route_logits;  // [T, experts]
+  device::Matrix<int32_t> expert;      // [T, n_chosen]
+  device::Matrix<float> expert_weight;
+  device::Matrix<uint16_t> gram, gram_kv;     // [T, d_gram], [T, (C + 1) H]
+  device::Matrix<uint16_t> last;              // [max_logits, H], normed final vectors
+  std::vector<device::Matrix<float>> groups;  // per source: [T, 2 D] or [T, D]
+  const float** group_rows = nullptr;         // [n_sources] device array of the same pointers
+  uint8_t* latents = nullptr;                 // [n_layers][T][window record]
+  ops::Ops::Scratch scratch;
+};
+
+class Workspace {
+ public:
+  StepLimits limits;
+  ops::KvView kv;  // of the last call, so that queued ops may point to it
+  Activations act;
+  device::Buffer memory;
+};
+
+// Lays the activations out from `base`, or only counts when it is null.
+WorkspacePlan lay_out(const weights::ModelConfig& config, const ops::KvLayouts& layouts,
+                      const StepLimits& limits, uint64_t scratch_bytes, std::byte* base,
+                      Activations& act);
+
+}  // namespace hadal::model

@@ -1,0 +1,88 @@
+#include "main/loaded_model.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <limits>
+#include <set>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "compute/backends/cpu/cpu_backend.h"
+#include "compute/weights/read_file.h"
+
+namespace hadal::main {
+namespace {
+
+constexpr size_t kMaxIdFile = 1u << 30;
+
+core::Error refused(std::string message, std::string param = {}) {
+  return {core::Code::kInvalidRequest, std::move(message), std::move(param)};
+}
+
+}  // namespace
+
+core::Result<std::unique_ptr<ops::Backend>> make_backend(const ModelFlags& flags) {
+  if (flags.backend.empty() || flags.backend == "cpu")
+    return cpu::make_cpu_backend({.n_threads = flags.threads, .level = flags.cpu_level});
+  return refused(fmt::format("--backend is {}; this program has cpu", flags.backend), "backend");
+}
+
+core::Result<ops::Replay> parse_replay(const std::string& name) {
+  if (name == "exact") return ops::Replay::kExact;
+  if (name == "bounded") return ops::Replay::kBounded;
+  return refused(fmt::format("--replay is {}; it can be exact or bounded", name), "replay");
+}
+
+core::Result<std::vector<int32_t>> read_id_list(const std::string& path) {
+  HADAL_TRY(const std::string text, weights::read_file(path, kMaxIdFile));
+  const nlohmann::json root = nlohmann::json::parse(text, nullptr, false);
+  if (!root.is_array()) return refused(fmt::format("{}: is no JSON array of token ids", path));
+  std::vector<int32_t> ids;
+  ids.reserve(root.size());
+  for (const nlohmann::json& id : root) {
+    const bool fits = id.is_number_integer() && id.get<int64_t>() >= 0 &&
+                      id.get<int64_t>() <= std::numeric_limits<int32_t>::max();
+    if (!fits) {
+      return refused(fmt::format("{}: element {} is {}, not a token id", path, ids.size(),
+                                 id.dump().substr(0, 40)));
+    }
+    ids.push_back(id.get<int32_t>());
+  }
+  return ids;
+}
+
+core::Result<std::vector<int32_t>> load_token_map(const std::string& model_dir,
+                                                  const weights::ModelConfig& config) {
+  if (config.engram.layers.empty()) return std::vector<int32_t>();
+  const std::string file = model_dir + "/engram_token_map.json";
+  const std::string& origin = file;
+  HADAL_TRY(std::vector<int32_t> map, read_id_list(file));
+  const auto distinct = static_cast<int64_t>(std::set<int32_t>(map.begin(), map.end()).size());
+  if (distinct != config.engram.compressed_vocab) {
+    return refused(fmt::format(
+        "{}: folds to {} ids, config.json says engram_compressed_vocab_size {}; the tokenizer does "
+        "not belong to these weights",
+        origin, distinct, config.engram.compressed_vocab));
+  }
+  // Ids that no token has (the vocabulary may be padded) look up the pad token's n-grams.
+  if (static_cast<int64_t>(map.size()) < config.vocab)
+    map.resize(static_cast<size_t>(config.vocab),
+               map.at(static_cast<size_t>(config.engram.pad_token)));
+  return map;
+}
+
+core::Result<LoadedModel> load_model(const ModelFlags& flags) {
+  LoadedModel out;
+  HADAL_TRY(out.config, weights::load_model_config(flags.model_dir + "/config.json"));
+  HADAL_TRY(out.backend, make_backend(flags));
+  HADAL_TRY(out.checkpoint, weights::Checkpoint::open(flags.model_dir));
+  model::ModelOptions options;
+  options.block_tokens = flags.block_tokens;
+  HADAL_TRY(options.token_map, load_token_map(flags.model_dir, out.config));
+  HADAL_TRY(out.model,
+            model::Model::load(*out.checkpoint, out.config, *out.backend, std::move(options)));
+  return out;
+}
+
+}  // namespace hadal::main
