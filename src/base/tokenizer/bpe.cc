@@ -1,0 +1,146 @@
+#include "base/tokenizer/bpe.h"
+
+#include <array>
+#include <bit>
+#include <queue>
+
+#include "base/core/check.h"
+
+namespace hadal::tokenizer {
+namespace {
+
+uint64_t pair_key(int32_t left, int32_t right) {
+  return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
+}
+
+uint64_t hashed(uint64_t key) {
+  key *= 0x9e3779b97f4a7c15u;
+  return key ^ (key >> 32);
+}
+
+// Pieces up to here are merged by scanning all pairs; longer ones by a heap.
+constexpr size_t kShort = 48;
+
+}  // namespace
+
+void Bpe::reserve(size_t n_merges) {
+  const size_t n_slots = std::bit_ceil(2 * n_merges + 2);
+  slots_.assign(n_slots, Slot());
+  mask_ = n_slots - 1;
+  n_ = 0;
+}
+
+void Bpe::add(int32_t left, int32_t right, int32_t merged) {
+  HADAL_CHECK(size_t{n_} * 2 < slots_.size(), "more merges than were reserved");
+  const uint64_t key = pair_key(left, right);
+  uint64_t at = hashed(key) & mask_;
+  while (slots_[at].merged != kNone && slots_[at].pair != key) at = (at + 1) & mask_;
+  if (slots_[at].merged == kNone) slots_[at] = {key, n_, merged};
+  ++n_;
+}
+
+const Bpe::Slot* Bpe::find(int32_t left, int32_t right) const {
+  const uint64_t key = pair_key(left, right);
+  for (uint64_t at = hashed(key) & mask_;; at = (at + 1) & mask_) {
+    const Slot& slot = slots_[at];
+    if (slot.pair == key) return &slot;
+    if (slot.merged == kNone) return nullptr;
+  }
+}
+
+void Bpe::encode(std::string_view piece, std::vector<int32_t>& out) const {
+  if (piece.size() <= kShort) {
+    std::array<int32_t, kShort> ids;
+    size_t n = 0;
+    for (const char c : piece) {
+      const int32_t id = byte_ids_[static_cast<unsigned char>(c)];
+      if (id != kNone) ids[n++] = id;
+    }
+    encode_short(ids.data(), n, out);
+    return;
+  }
+  std::vector<int32_t> ids;
+  ids.reserve(piece.size());
+  for (const char c : piece) {
+    const int32_t id = byte_ids_[static_cast<unsigned char>(c)];
+    if (id != kNone) ids.push_back(id);
+  }
+  encode_long(ids, out);
+}
+
+void Bpe::encode_short(int32_t* ids, size_t n, std::vector<int32_t>& out) const {
+  std::array<uint32_t, kShort> ranks;  // of the pair (i, i + 1)
+  std::array<int32_t, kShort> merged;
+  const auto look_up = [&](size_t i) {
+    const Slot* slot = find(ids[i], ids[i + 1]);
+    ranks[i] = slot == nullptr ? ~uint32_t{0} : slot->rank;
+    merged[i] = slot == nullptr ? kNone : slot->merged;
+  };
+  for (size_t i = 0; i + 1 < n; ++i) look_up(i);
+  while (n > 1) {
+    size_t best = 0;
+    for (size_t i = 1; i + 1 < n; ++i) {
+      if (ranks[i] < ranks[best]) best = i;
+    }
+    if (ranks[best] == ~uint32_t{0}) break;
+    ids[best] = merged[best];
+    --n;
+    for (size_t i = best + 1; i < n; ++i) {
+      ids[i] = ids[i + 1];
+      ranks[i] = ranks[i + 1];
+      merged[i] = merged[i + 1];
+    }
+    if (best + 1 < n) look_up(best);
+    if (best > 0) look_up(best - 1);
+  }
+  out.insert(out.end(), ids, ids + n);
+}
+
+void Bpe::encode_long(const std::vector<int32_t>& ids, std::vector<int32_t>& out) const {
+  struct Node {
+    int32_t id;
+    uint32_t before, after;
+  };
+  constexpr uint32_t kEnd = ~uint32_t{0};
+  struct Candidate {
+    uint32_t rank, at;
+    int32_t left, right, merged;
+    bool operator>(const Candidate& other) const {
+      return rank != other.rank ? rank > other.rank : at > other.at;
+    }
+  };
+  std::vector<Node> nodes(ids.size());
+  for (uint32_t i = 0; i < nodes.size(); ++i)
+    nodes[i] = {ids[i], i == 0 ? kEnd : i - 1, i + 1 < nodes.size() ? i + 1 : kEnd};
+  std::vector<Candidate> storage;
+  storage.reserve(nodes.size());
+  std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> heap(std::greater<>(),
+                                                                              std::move(storage));
+  const auto offer = [&](uint32_t at) {
+    if (at == kEnd || nodes[at].after == kEnd) return;
+    const int32_t left = nodes[at].id;
+    const int32_t right = nodes[nodes[at].after].id;
+    if (const Slot* slot = find(left, right))
+      heap.push({slot->rank, at, left, right, slot->merged});
+  };
+  for (uint32_t i = 0; i + 1 < nodes.size(); ++i) offer(i);
+  while (!heap.empty()) {
+    const Candidate c = heap.top();
+    heap.pop();
+    Node& node = nodes[c.at];
+    // A node that was merged away has id kNone; one that changed no longer has this pair.
+    if (node.id != c.left || node.after == kEnd || nodes[node.after].id != c.right) continue;
+    Node& gone = nodes[node.after];
+    node.id = c.merged;
+    gone.id = kNone;
+    node.after = gone.after;
+    if (node.after != kEnd) nodes[node.after].before = c.at;
+    offer(node.before);
+    offer(c.at);
+  }
+  for (const Node& node : nodes) {
+    if (node.id != kNone) out.push_back(node.id);
+  }
+}
+
+}  // namespace hadal::tokenizer

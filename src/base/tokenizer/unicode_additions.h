@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstdint>
+
+#include "base/tokenizer/char_class.h"
+
+namespace hadal::tokenizer {
+
+// Characters assigned by Unicode 15.1 and 16, which utf8proc 2.8 (Unicode 15.0) does not know;
+// classes by their general category.
+struct ClassRange {
+  uint32_t first, last;
+  CharClass bits;
+};
+inline constexpr ClassRange kUnicode16Additions[] = {
+    {0x897, 0x897, kMark},
+    {0x1b4e, 0x1b4f, kPunctuation},
+    {0x1b7f, 0x1b7f, kPunctuation},
+    {0x1c89, 0x1c8a, kLetter},
+    {0x2427, 0x2429, kSymbol},
+    {0x2ffc, 0x2fff, kSymbol},
+    {0x31e4, 0x31e5, kSymbol},
+    {0x31ef, 0x31ef, kSymbol},
+    {0xa7cb, 0xa7cd, kLetter},
+    {0xa7da, 0xa7dc, kLetter},
+    {0x105c0, 0x105f3, kLetter},
+    {0x10d40, 0x10d49, kNumber},
+    {0x10d4a, 0x10d65, kLetter},
+    {0x10d69, 0x10d6d, kMark},
+    {0x10d6e, 0x10d6e, kPunctuation},
+    {0x10d6f, 0x10d85, kLetter},
+    {0x10d8e, 0x10d8f, kSymbol},
+    {0x10ec2, 0x10ec4, kLetter},
+    {0x10efc, 0x10efc, kMark},
+    {0x11380, 0x11389, kLetter},
+    {0x1138b, 0x1138b, kLetter},
+    {0x1138e, 0x1138e, kLetter},
+    {0x11390, 0x113b5, kLetter},
+    {0x113b7, 0x113b7, kLetter},
+    {0x113b8, 0x113c0, kMark},
+    {0x113c2, 0x113c2, kMark},
+    {0x113c5, 0x113c5, kMark},
+    {0x113c7, 0x113ca, kMark},
+    {0x113cc, 0x113d0, kMark},
+    {0x113d1, 0x113d1, kLetter},
+    {0x113d2, 0x113d2, kMark},
+    {0x113d3, 0x113d3, kLetter},
+    {0x113d4, 0x113d5, kPunctuation},
+    {0x113d7, 0x113d8, kPunctuation},
+    {0x113e1, 0x113e2, kMark},
+    {0x116d0, 0x116e3, kNumber},
+    {0x11bc0, 0x11be0, kLetter},
+    {0x11be1, 0x11be1, kPunctuation},
+    {0x11bf0, 0x11bf9, kNumber},
+    {0x11f5a, 0x11f5a, kMark},
+    {0x13460, 0x143fa, kLetter},
+    {0x16100, 0x1611d, kLetter},
+    {0x1611e, 0x1612f, kMark},
+    {0x16130, 0x16139, kNumber},
+    {0x16d40, 0x16d6c, kLetter},
+    {0x16d6d, 0x16d6f, kPunctuation},
+    {0x16d70, 0x16d79, kNumber},
+    {0x18cff, 0x18cff, kLetter},
+    {0x1cc00, 0x1ccef, kSymbol},
+    {0x1ccf0, 0x1ccf9, kNumber},
+    {0x1cd00, 0x1ceb3, kSymbol},
+    {0x1e5d0, 0x1e5ed, kLetter},
+    {0x1e5ee, 0x1e5ef, kMark},
+    {0x1e5f0, 0x1e5f0, kLetter},
+    {0x1e5f1, 0x1e5fa, kNumber},
+    {0x1e5ff, 0x1e5ff, kPunctuation},
+    {0x1f8b2, 0x1f8bb, kSymbol},
+    {0x1f8c0, 0x1f8c1, kSymbol},
+    {0x1fa89, 0x1fa89, kSymbol},
+    {0x1fa8f, 0x1fa8f, kSymbol},
+    {0x1fabe, 0x1fabe, kSymbol},
+    {0x1fac6, 0x1fac6, kSymbol},
+    {0x1fadc, 0x1fadc, kSymbol},
+    {0x1fadf, 0x1fadf, kSymbol},
+    {0x1fae9, 0x1fae9, kSymbol},
+    {0x1fbcb, 0x1fbef, kSymbol},
+    {0x2ebf0, 0x2ee5d, kLetter},
+};
+
+}  // namespace hadal::tokenizer
