@@ -1,5 +1,6 @@
 #include "base/tokenizer/bpe.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <queue>
@@ -18,8 +19,12 @@ uint64_t hashed(uint64_t key) {
   return key ^ (key >> 32);
 }
 
-// Pieces up to here are merged by scanning all pairs; longer ones by a heap.
-constexpr size_t kShort = 48;
+// Pieces up to kShort bytes are merged by scanning all pairs, up to kMedium (a sentence of Han) by
+// scanning minima of blocks of pairs, longer ones by a heap.
+constexpr size_t kShort = 32;
+constexpr size_t kMedium = 512;
+constexpr size_t kBlock = 16;
+constexpr uint32_t kNoRank = ~uint32_t{0};
 
 }  // namespace
 
@@ -59,6 +64,10 @@ void Bpe::encode(std::string_view piece, std::vector<int32_t>& out) const {
     encode_short(ids.data(), n, out);
     return;
   }
+  if (piece.size() <= kMedium) {
+    encode_medium(piece, out);
+    return;
+  }
   std::vector<int32_t> ids;
   ids.reserve(piece.size());
   for (const char c : piece) {
@@ -73,7 +82,7 @@ void Bpe::encode_short(int32_t* ids, size_t n, std::vector<int32_t>& out) const 
   std::array<int32_t, kShort> merged;
   const auto look_up = [&](size_t i) {
     const Slot* slot = find(ids[i], ids[i + 1]);
-    ranks[i] = slot == nullptr ? ~uint32_t{0} : slot->rank;
+    ranks[i] = slot == nullptr ? kNoRank : slot->rank;
     merged[i] = slot == nullptr ? kNone : slot->merged;
   };
   for (size_t i = 0; i + 1 < n; ++i) look_up(i);
@@ -82,7 +91,7 @@ void Bpe::encode_short(int32_t* ids, size_t n, std::vector<int32_t>& out) const 
     for (size_t i = 1; i + 1 < n; ++i) {
       if (ranks[i] < ranks[best]) best = i;
     }
-    if (ranks[best] == ~uint32_t{0}) break;
+    if (ranks[best] == kNoRank) break;
     ids[best] = merged[best];
     --n;
     for (size_t i = best + 1; i < n; ++i) {
@@ -94,6 +103,63 @@ void Bpe::encode_short(int32_t* ids, size_t n, std::vector<int32_t>& out) const 
     if (best > 0) look_up(best - 1);
   }
   out.insert(out.end(), ids, ids + n);
+}
+
+void Bpe::encode_medium(std::string_view piece, std::vector<int32_t>& out) const {
+  // A linked list in place; rank[i] belongs to the pair of i and after[i], kNoRank where there is
+  // none or i was merged away.
+  std::array<int32_t, kMedium> ids, merged;
+  std::array<uint16_t, kMedium> before, after;
+  std::array<uint32_t, kMedium + kBlock> rank;
+  std::array<uint32_t, kMedium / kBlock + 1> block_min;
+  size_t n = 0;
+  for (const char c : piece) {
+    const int32_t id = byte_ids_[static_cast<unsigned char>(c)];
+    if (id != kNone) ids[n++] = id;
+  }
+  if (n == 0) return;
+  const size_t n_blocks = (n + kBlock - 1) / kBlock;
+  for (size_t i = 0; i < n; ++i) {
+    before[i] = static_cast<uint16_t>(i - 1);
+    after[i] = static_cast<uint16_t>(i + 1);
+  }
+  std::fill_n(rank.begin(), n_blocks * kBlock, kNoRank);
+  const auto look_up = [&](size_t i) {
+    const Slot* slot = after[i] < n ? find(ids[i], ids[after[i]]) : nullptr;
+    rank[i] = slot == nullptr ? kNoRank : slot->rank;
+    if (slot != nullptr) merged[i] = slot->merged;
+  };
+  const auto refresh = [&](size_t block) {
+    uint32_t lowest = kNoRank;
+    for (size_t i = block * kBlock; i < (block + 1) * kBlock; ++i)
+      lowest = std::min(lowest, rank[i]);
+    block_min[block] = lowest;
+  };
+  for (size_t i = 0; i + 1 < n; ++i) look_up(i);
+  for (size_t b = 0; b < n_blocks; ++b) refresh(b);
+  while (true) {
+    size_t block = 0;
+    for (size_t b = 1; b < n_blocks; ++b) {
+      if (block_min[b] < block_min[block]) block = b;
+    }
+    if (block_min[block] == kNoRank) break;
+    size_t at = block * kBlock;
+    while (rank[at] != block_min[block]) ++at;
+    const size_t gone = after[at];
+    ids[at] = merged[at];
+    ids[gone] = kNone;
+    after[at] = after[gone];
+    if (after[at] < n) before[after[at]] = static_cast<uint16_t>(at);
+    rank[gone] = kNoRank;
+    look_up(at);
+    refresh(block);
+    if (gone / kBlock != block) refresh(gone / kBlock);
+    if (at > 0) {
+      look_up(before[at]);
+      refresh(before[at] / kBlock);
+    }
+  }
+  for (size_t i = 0; i < n; i = after[i]) out.push_back(ids[i]);
 }
 
 void Bpe::encode_long(const std::vector<int32_t>& ids, std::vector<int32_t>& out) const {

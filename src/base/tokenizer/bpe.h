@@ -30,6 +30,7 @@ class Bpe {
   };
   const Slot* find(int32_t left, int32_t right) const;
   void encode_short(int32_t* ids, size_t n, std::vector<int32_t>& out) const;
+  void encode_medium(std::string_view piece, std::vector<int32_t>& out) const;
   void encode_long(const std::vector<int32_t>& ids, std::vector<int32_t>& out) const;
 
   std::vector<int32_t> byte_ids_;

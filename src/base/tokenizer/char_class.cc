@@ -71,6 +71,7 @@ CharClasses::CharClasses() {
     if (added) pages_.push_back(bits);
     page_of_[page] = at->second;
   }
+  for (uint32_t code = 0; code < ascii_.size(); ++code) ascii_[code] = of(code);
 }
 
 const CharClasses& CharClasses::get() {

@@ -26,8 +26,11 @@ class CharClasses {
     return code < 0x110000 ? pages_[page_of_[code >> 8]][code & 0xff] : uint8_t{0};
   }
 
+  uint8_t of_ascii(uint32_t code) const { return ascii_[code]; }
+
  private:
   CharClasses();
+  std::array<uint8_t, 128> ascii_{};
   std::array<uint16_t, 0x1100> page_of_{};
   std::vector<std::array<uint8_t, 256>> pages_;
 };

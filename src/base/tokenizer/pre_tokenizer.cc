@@ -15,9 +15,7 @@ bool is_ascii_punctuation(uint32_t c) {
 
 }  // namespace
 
-PreTokenizer::Char PreTokenizer::peek(size_t at) const {
-  const auto lead = static_cast<unsigned char>(text_[at]);
-  if (lead < 0x80) return {lead, 1, classes_.of(lead)};
+PreTokenizer::Char PreTokenizer::peek_wide(size_t at) const {
   const Utf8Char c = next_char(text_.substr(at));
   if (c.code == Utf8Char::kInvalid) return {c.code, 1, 0};  // one byte at a time, of no class
   return {c.code, c.size, classes_.of(c.code)};

@@ -27,7 +27,11 @@ class PreTokenizer {
     uint32_t size;
     uint8_t bits;
   };
-  Char peek(size_t at) const;
+  Char peek(size_t at) const {
+    const auto lead = static_cast<unsigned char>(text_[at]);
+    return lead < 0x80 ? Char{lead, 1, classes_.of_ascii(lead)} : peek_wide(at);
+  }
+  Char peek_wide(size_t at) const;
   size_t segment_end(
       size_t at) const;  // end of the run of characters that splits 1 and 2 keep together
   size_t match_words(size_t at) const;  // end of the match of split 3 at `at`, or `at` if none
