@@ -8,6 +8,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/tokenizer/engram_map.h"
+#include "base/tokenizer/tokenizer.h"
 #include "compute/backends/cpu/cpu_backend.h"
 #include "compute/weights/read_file.h"
 
@@ -56,8 +58,15 @@ core::Result<std::vector<int32_t>> load_token_map(const std::string& model_dir,
                                                   const weights::ModelConfig& config) {
   if (config.engram.layers.empty()) return std::vector<int32_t>();
   const std::string file = model_dir + "/engram_token_map.json";
-  const std::string& origin = file;
-  HADAL_TRY(std::vector<int32_t> map, read_id_list(file));
+  std::vector<int32_t> map;
+  std::string origin = file;
+  if (std::filesystem::exists(file)) {
+    HADAL_TRY(map, read_id_list(file));
+  } else {
+    origin = model_dir + "/tokenizer.json";
+    HADAL_TRY(const tokenizer::Tokenizer tokenizer, tokenizer::Tokenizer::load(origin));
+    map = tokenizer::make_engram_map(tokenizer).map;
+  }
   const auto distinct = static_cast<int64_t>(std::set<int32_t>(map.begin(), map.end()).size());
   if (distinct != config.engram.compressed_vocab) {
     return refused(fmt::format(

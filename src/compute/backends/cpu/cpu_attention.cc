@@ -21,11 +21,16 @@ uint16_t narrowed(float x) {
   return static_cast<uint16_t>((u + 0x7FFFu + ((u >> 16) & 1u)) >> 16);
 }
 
-// Rotates the last d_rope of n channels by adjacent pairs.
+enum Turn { kForth, kBack };
+
+// Rotates the last d_rope of n channels by adjacent pairs. Stays in this file, which is compiled
+// without FMA: GCC 12 fuses this pattern into vfmaddsub even under -ffp-contract=off.
+template <Turn kTurn>
 void rotate(uint16_t* x, int64_t n, int32_t d_rope, const float* angles) {
   uint16_t* pair = x + n - d_rope;
   for (int32_t i = 0; i < d_rope / 2; ++i, pair += 2) {
-    const float c = angles[2 * i], s = angles[2 * i + 1];
+    const float c = angles[2 * i];
+    const float s = kTurn == kForth ? angles[2 * i + 1] : -angles[2 * i + 1];
     const float x0 = widened(pair[0]), x1 = widened(pair[1]);
     pair[0] = narrowed(x0 * c - x1 * s);
     pair[1] = narrowed(x0 * s + x1 * c);
@@ -46,7 +51,7 @@ void CpuOps::latent_write(const ops::LatentArgs& args, ops::Stream&) {
     auto* x = reinterpret_cast<uint16_t*>(lane.scratch);
     for (int64_t t = rows.begin; t < rows.end; ++t) {
       row_.rms(args.kv.row(t), args.norm, d, args.eps, x);
-      rotate(x, d, args.d_rope, args.rope + t * args.d_rope);
+      rotate<kForth>(x, d, args.d_rope, args.rope + t * args.d_rope);
       row_.pack_window(x, static_cast<int32_t>(d), args.out.row(t));
     }
   });
@@ -105,9 +110,9 @@ void CpuOps::compress(const ops::CompressArgs& args, Scratch scratch, ops::Strea
       const float* angles = args.rope + static_cast<int64_t>(t) * args.d_rope;
       uint16_t* k = key + i * args.d_index;
       row_.rms(k, args.k_norm, args.d_index, args.eps, k);
-      rotate(k, args.d_index, args.d_rope, angles);
+      rotate<kForth>(k, args.d_index, args.d_rope, angles);
       uint16_t* c = latent + i * args.d_head;
-      rotate(c, args.d_head, args.d_rope, angles);
+      rotate<kForth>(c, args.d_head, args.d_rope, angles);
       const int64_t entry = rows.positions[t] / ratio;
       const uint32_t* table = rows.tables + rows.seqs[rows.seq_of[t]].table_offset;
       auto* slab = reinterpret_cast<uint8_t*>(
@@ -159,14 +164,14 @@ void CpuOps::query(const ops::QueryArgs& args, Scratch scratch, ops::Stream&) {
     const Range items = share(n * heads, lane);
     for (int64_t i = items.begin; i < items.end; ++i) {
       const int64_t t = i / heads;
-      rotate(args.q.row(t) + i % heads * args.d_head, args.d_head, args.d_rope,
-             args.rope + t * args.d_rope);
+      rotate<kForth>(args.q.row(t) + i % heads * args.d_head, args.d_head, args.d_rope,
+                     args.rope + t * args.d_rope);
     }
     const Range index_items = share(n * index_heads, lane);
     for (int64_t i = index_items.begin; i < index_items.end; ++i) {
       const int64_t t = i / index_heads, h = i % index_heads;
       uint16_t* x = raw + i * args.d_index;
-      rotate(x, args.d_index, args.d_rope, args.rope + t * args.d_rope);
+      rotate<kForth>(x, args.d_index, args.d_rope, args.rope + t * args.d_rope);
       uint8_t* out = args.iq.row(t) + h * record;
       row_.pack_key(x, args.d_index, out, out + args.d_index / 2);
     }
@@ -264,14 +269,14 @@ void CpuOps::sparse_attend(const ops::AttendArgs& args, Scratch, ops::Stream&) {
       job.n_blocks = list.fill(t);
       job.q = args.q.row(t) + static_cast<int64_t>(h) * d;
       job.sink = args.sink + h;
-      job.rope = args.rope + t * args.d_rope;
       job.out = args.o.row(t) + static_cast<int64_t>(h) * d;
       job.keys = keys;
       job.block_ends = ends;
       job.n_heads = std::min(static_cast<int32_t>(step), heads - h);
       job.d = d;
-      job.d_rope = args.d_rope;
       row_.attend(job, s);
+      for (int32_t a = 0; a < job.n_heads; ++a)
+        rotate<kBack>(job.out + a * d, d, args.d_rope, args.rope + t * args.d_rope);
     }
   });
 }

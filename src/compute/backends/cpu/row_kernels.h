@@ -33,7 +33,6 @@ struct AttendJob {
   int32_t n_blocks;
   int32_t n_heads;
   int32_t d;
-  int32_t d_rope;
 };
 
 // Scores of 16 entries for several query rows. `codes` holds e2m1 values times two, entry-minor.
