@@ -1,5 +1,6 @@
 #include "gateway/recipe/response_writer.h"
 
+#include "gateway/recipe/json_value.h"
 #include "gateway/recipe/json_writer.h"
 #include "gateway/recipe/text_assembler.h"
 
@@ -68,6 +69,11 @@ void append_logprobs(std::string& out, Logprobs tokens, const Vocabulary& vocabu
     }
     out.append("]}");
   }
+}
+
+std::string_view object_or_empty(std::string_view json) {
+  JsonDoc doc;
+  return doc.parse(json) && doc.root().is_object() ? json : std::string_view("{}");
 }
 
 std::string_view chat_finish_reason(Finish finish) {

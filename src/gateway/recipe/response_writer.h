@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -18,7 +19,9 @@ struct ResponseIdentity {
   std::string id;
   int64_t created = 0;  // seconds since 1970
   std::string fingerprint;
-  uint64_t seed = 0;  // of the random part of call ids; random itself
+  uint64_t seed = 0;                  // of the random part of call ids; random itself
+  std::string reasoning_key;          // 32 bytes that seal reasoning for clients; "": not sealed
+  std::function<int64_t()> now = {};  // seconds since 1970, for the end; unset: `created`
 };
 
 struct Usage {
@@ -88,6 +91,9 @@ class CallIds {
 void append_logprobs(std::string& out, Logprobs tokens, const Vocabulary& vocabulary);
 // A token's text; bytes that are no UTF-8 alone are spelt \xNN.
 void append_token_text(std::string& out, std::string_view bytes);
+
+// `json` if it is a JSON object, else "{}".
+std::string_view object_or_empty(std::string_view json);
 
 std::string_view chat_finish_reason(Finish finish);
 

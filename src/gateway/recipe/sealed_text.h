@@ -1,0 +1,22 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/core/result.h"
+
+namespace hadal::recipe {
+
+// Text that a client carries for us without reading or changing it: reasoning in
+// `encrypted_content` and in signatures. AES-256-GCM with a random nonce; the result is printable.
+// `key` has 32 bytes. `purpose` keeps what was sealed for one use from being opened for another.
+std::string seal_text(std::string_view key, std::string_view purpose, std::string_view text);
+// kInvalidRequest when it was not sealed with this key for this purpose, or was changed.
+core::Result<std::string> open_sealed(std::string_view key, std::string_view purpose,
+                                      std::string_view sealed);
+// Whether `text` looks like a sealed text at all (foreign signatures do not).
+bool is_sealed(std::string_view text);
+
+inline constexpr std::string_view kReasoningPurpose = "reasoning";
+
+}  // namespace hadal::recipe
