@@ -8,6 +8,7 @@
 namespace hadal::openai {
 
 // Reads the body of POST /v1/responses.
-core::Result<recipe::CodecRequest> parse_X(std::string body, const recipe::CodecOptions& options);
+core::Result<recipe::CodecRequest> parse_responses_request(std::string body,
+                                                           const recipe::CodecOptions& options);
 
 }  // namespace hadal::openai

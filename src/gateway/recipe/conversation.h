@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
@@ -30,6 +31,7 @@ struct ImageRef {
 struct Part {
   std::string_view text;
   int32_t image = -1;
+  bool hidden = false;  // an image that is listed but has no place
 };
 
 struct ToolDef {
@@ -41,6 +43,9 @@ struct ToolDef {
   JsonValue raw;                     // the client's whole `function` object (reference profile)
   bool strict = false, has_strict = false;
   bool deferred = false;
+  ToolKind kind = ToolKind::kFunction;
+  std::string_view ns, local_name;           // Responses
+  std::string_view grammar, grammar_syntax;  // custom tools: lark or regex text
 };
 
 struct Call {
@@ -58,6 +63,7 @@ struct Message {
   std::vector<Call> calls;            // assistant
   std::string_view tool_call_id;      // tool
   std::vector<const ToolDef*> tools;  // system: tools that become visible here
+  std::string path;                   // in the request, for errors
   std::string_view task;              // user: quick task (title, query, ...)
 };
 
@@ -67,13 +73,15 @@ enum class ToolChoice : uint8_t { kAuto, kNone, kRequired };
 struct Conversation {
   std::vector<Message> messages;
   std::vector<ImageRef> images;
-  std::vector<ToolDef> tools;
+  std::deque<ToolDef> tool_store;     // owns every definition; pointers into it stay valid
+  std::vector<const ToolDef*> tools;  // those that the model may call
   ToolChoice tool_choice = ToolChoice::kAuto;
   std::string_view forced_tool;  // default mode: tool_choice named this one
   bool thinking = true;
   // Words of 0.2.0 and their numbers; unset is written like high (75).
   std::optional<uint32_t> effort;  // 1..100
-  std::string_view effort_word;    // "low", "high", "xhigh", "max", "" if given as a number
+  bool effort_is_number = false;
+  std::string_view effort_word;  // "low", "high", "xhigh", "max", "" if given as a number
   enum class Format : uint8_t { kText, kJsonObject, kJsonSchema, kRegex } format = Format::kText;
   JsonValue schema;  // kJsonSchema, as shown
   bool has_visible_tools() const { return tool_choice != ToolChoice::kNone && !tools.empty(); }
@@ -105,6 +113,7 @@ struct CodecRequest {
   Extension extension;
   // Completions: the prompt is this text or these ids, not a conversation.
   std::optional<std::string_view> raw_prompt;
+  std::optional<std::string_view> raw_suffix;  // fill in the middle
   std::vector<int32_t> raw_tokens;
 };
 

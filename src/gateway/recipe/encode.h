@@ -31,6 +31,10 @@ struct RenderedPrompt {
 // read.
 RenderedPrompt render(const Conversation& conversation, const CodecOptions& options);
 
+// The prompt of a request: render() of its conversation, or the text of a completion. Not for
+// requests that bring token ids (CodecRequest::raw_tokens).
+RenderedPrompt render_request(const CodecRequest& request, const CodecOptions& options);
+
 // Token ids of a rendered prompt; content is encoded without the added vocabulary. An image is one
 // id here; the caller widens it. kInvalidRequest if the tokenizer lacks a template token.
 core::Result<std::vector<types::TokenId>> tokenize(const RenderedPrompt& prompt,

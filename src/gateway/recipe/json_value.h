@@ -33,7 +33,7 @@ struct JsonNode {
       1;                // of the whole subtree, itself included: the next sibling is this + n_nodes
   uint32_t source = 0;  // offset of its first character in the parsed text
   union {
-    uint64_t u;
+    uint64_t u;  // also, for a container: the offset of its end
     int64_t i;
     double d;
     const char* s;
@@ -111,9 +111,14 @@ class JsonDoc {
  public:
   // Parses one whole document. Refused: a byte order mark, invalid UTF-8, NaN, numbers beyond f64,
   // lone surrogate escapes, control characters in strings, trailing commas or text, nesting over
-  // 127. A repeated key keeps its first place and its last value. Memory: at most 32 bytes for each
-  // byte of text. `text` must outlive the document.
-  core::Status parse(std::string_view text);
+  // `max_depth`. A repeated key keeps its first place and its last value. Memory: at most 32 bytes
+  // for each byte of text. `text` must outlive the document.
+  core::Status parse(std::string_view text, int max_depth = 127);
+  // The text of an object or array of this document, as it was sent.
+  std::string_view source(JsonValue container) const {
+    const JsonNode& node = *container.node();
+    return text_.substr(node.source, node.u - node.source);
+  }
   JsonValue root() const { return JsonValue(nodes_.empty() ? nullptr : nodes_.data()); }
   std::string_view text() const { return text_; }
 
@@ -129,6 +134,8 @@ class JsonDoc {
 // shortest form; negative exponents differ (1e-07 in V4.1, 1e-7 in V4).
 enum class FloatStyle : uint8_t { kPython, kRust };
 void append_json(std::string& out, JsonValue value, FloatStyle style);
+// Without any space.
+void append_json_compact(std::string& out, JsonValue value, FloatStyle style);
 void append_json_string(std::string& out, std::string_view text);
 void append_json_double(std::string& out, double value, FloatStyle style);
 

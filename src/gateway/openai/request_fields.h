@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string_view>
+
+#include "gateway/recipe/request_rules.h"
+
+// What Chat Completions, Completions and Responses read in the same way.
+namespace hadal::openai {
+
+// Sampling, stream, stop, n and logprobs of Chat Completions and Completions.
+core::Status read_sampling(recipe::JsonValue body, const recipe::CodecOptions& options,
+                           recipe::SamplingFields& fields, recipe::CodecRequest& request);
+
+recipe::ToolChoice choice_of(std::string_view word);
+
+// Fields of the public reference that cannot work here and would change the answer if they were
+// passed over.
+void refuse_unsupported(recipe::FieldCheck& check, recipe::JsonValue body);
+
+}  // namespace hadal::openai

@@ -1,0 +1,139 @@
+#include "gateway/recipe/template_text.h"
+
+namespace hadal::recipe {
+
+namespace {
+
+constexpr std::string_view kEffortHigh =
+    "Reasoning Effort: Absolute maximum with no shortcuts permitted.\n"
+    "You MUST be very thorough in your thinking and comprehensively decompose the "
+    "problem to resolve the root cause, rigorously stress-testing your logic against "
+    "all potential paths, edge cases, and adversarial scenarios.\n"
+    "Explicitly write out your entire deliberation process, documenting every "
+    "intermediate step, considered alternative, and rejected hypothesis to ensure "
+    "absolutely no assumption is left unchecked.\n"
+    "\n";
+
+constexpr std::string_view kEffortMax =
+    "Reasoning Effort: Beyond maximum — exhaustive, relentless, and uncompromising.\n"
+    "You MUST reason with the utmost depth and rigor, leaving absolutely nothing to "
+    "chance: exhaustively decompose the problem into its most fundamental "
+    "components, trace every causal chain to its root, and resolve the underlying "
+    "cause rather than any surface symptom.\n"
+    "Do not stop reasoning until you have independently verified the solution from "
+    "multiple angles and are certain that no assumption remains unchecked and no "
+    "error remains undiscovered.\n"
+    "\n";
+
+constexpr std::string_view kToolHeadV41 =
+    "## Tools\n"
+    "\n"
+    "You have access to a set of tools to help answer the user's question. You can "
+    "invoke tools by writing a \"<｜DSML｜ calls>\" block like the following:\n"
+    "\n"
+    "<｜DSML｜ calls>\n"
+    "<｜DSML｜ invoke name=\"$TOOL_NAME\">\n"
+    "<｜DSML｜ parameter name=\"$PARAMETER_NAME\" "
+    "string=\"true|false\">$PARAMETER_VALUE</｜DSML｜ parameter>\n"
+    "...\n"
+    "</｜DSML｜ invoke>\n"
+    "<｜DSML｜ invoke name=\"$TOOL_NAME2\">\n"
+    "...\n"
+    "</｜DSML｜ invoke>\n"
+    "</｜DSML｜ calls>\n"
+    "\n"
+    "String parameters should be specified as is and set `string=\"true\"`. For all "
+    "other types (numbers, booleans, arrays, objects), pass the value in JSON format "
+    "and set `string=\"false\"`.\n"
+    "\n"
+    "If thinking_mode is enabled (triggered by <think>), you MUST output your "
+    "complete reasoning inside <think>...</think> BEFORE any tool calls or final "
+    "response.\n"
+    "\n"
+    "Otherwise, output directly after </think> with tool calls or final response.\n"
+    "\n"
+    "### Available Tool Schemas\n"
+    "\n";
+
+constexpr std::string_view kToolHeadV4 =
+    "## Tools\n"
+    "\n"
+    "You have access to a set of tools to help answer the user's question. You can "
+    "invoke tools by writing a \"<｜DSML｜tool_calls>\" block like the following:\n"
+    "\n"
+    "<｜DSML｜tool_calls>\n"
+    "<｜DSML｜invoke name=\"$TOOL_NAME\">\n"
+    "<｜DSML｜parameter name=\"$PARAMETER_NAME\" "
+    "string=\"true|false\">$PARAMETER_VALUE</｜DSML｜parameter>\n"
+    "...\n"
+    "</｜DSML｜invoke>\n"
+    "<｜DSML｜invoke name=\"$TOOL_NAME2\">\n"
+    "...\n"
+    "</｜DSML｜invoke>\n"
+    "</｜DSML｜tool_calls>\n"
+    "\n"
+    "String parameters should be specified as is and set `string=\"true\"`. For all "
+    "other types (numbers, booleans, arrays, objects), pass the value in JSON format "
+    "and set `string=\"false\"`.\n"
+    "\n"
+    "If thinking_mode is enabled (triggered by <think>), you MUST output your "
+    "complete reasoning inside <think>...</think> BEFORE any tool calls or final "
+    "response.\n"
+    "\n"
+    "Otherwise, output directly after </think> with tool calls or final response.\n"
+    "\n"
+    "### Available Tool Schemas\n"
+    "\n";
+
+constexpr std::string_view kToolTail =
+    "\n"
+    "\n"
+    "You MUST strictly follow the above defined tool name and parameter schemas to "
+    "invoke tool calls.\n";
+
+}  // namespace
+
+TagNames tag_names(Version version) {
+  if (version == Version::kV41) return {" calls", " invoke", " parameter"};
+  return {"tool_calls", "invoke", "parameter"};
+}
+
+std::string_view tool_text_head(Version version) {
+  return version == Version::kV41 ? kToolHeadV41 : kToolHeadV4;
+}
+
+std::string_view tool_text_tail() {
+  return kToolTail;
+}
+
+std::string_view v4_effort_text(std::string_view word) {
+  if (word == "low") return "";
+  return word == "max" ? kEffortMax : kEffortHigh;
+}
+
+std::string_view schema_format_head() {
+  return "\n\n## Response Format:\n\n"
+         "You MUST strictly adhere to the following schema to reply:\n";
+}
+
+std::string_view json_object_text(Version version) {
+  if (version == Version::kV41) {
+    return "\n\n## Response Format:\n\n"
+           "You MUST strictly adhere to the following schema to reply:\n"
+           "{\"type\": \"json_object\"}";
+  }
+  return "\n\nYou are a helpful assistant designed to output JSON.\n"
+         "## Response Format:\n\nReply with JSON object ONLY.";
+}
+
+std::string_view task_token(std::string_view task) {
+  if (task == "title") return "<｜title｜>";
+  if (task == "query") return "<｜query｜>";
+  if (task == "authority") return "<｜authority｜>";
+  if (task == "domain") return "<｜domain｜>";
+  if (task == "read_url") return "<｜read_url｜>";
+  if (task == "action") return "<｜action｜>";
+  return "";
+}
+
+}  // namespace hadal::recipe

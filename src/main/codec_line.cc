@@ -1,0 +1,87 @@
+#include "main/codec_line.h"
+
+#include <algorithm>
+
+#include "gateway/recipe/field_check.h"
+
+namespace hadal::main {
+
+using recipe::FieldCheck;
+using recipe::JsonValue;
+using recipe::Need;
+using recipe::Path;
+
+namespace {
+
+// Two levels more than a body may have: the line around it.
+constexpr int kLineDepth = 130;
+
+void read_options(FieldCheck& check, JsonValue object, recipe::CodecOptions& options) {
+  const Path root;
+  if (check.word(object, "compat", root, Need::kOptional, {"recipe"})) options.compat = true;
+  const JsonValue profile =
+      check.word(object, "profile", root, Need::kOptional, {"recipe", "reference"});
+  if (profile) {
+    options.profile =
+        profile.str() == "reference" ? recipe::Profile::kReference : recipe::Profile::kRecipe;
+  }
+  const JsonValue version =
+      check.word(object, "model_version", root, Need::kOptional, {"v4", "v4.1"});
+  if (version) {
+    options.version = version.str() == "v4" ? recipe::Version::kV4 : recipe::Version::kV41;
+  }
+  const JsonValue given = check.object(object, "options", root, Need::kOptional);
+  if (!given) return;
+  const Path at{&root, "options"};
+  if (const JsonValue value = check.boolean(given, "default_thinking", at, Need::kOptional)) {
+    options.default_thinking = value.is_true();
+  }
+  if (const JsonValue value =
+          check.word(given, "missing_reasoning", at, Need::kOptional, {"reject", "fill"})) {
+    options.reject_missing_reasoning = value.str() == "reject";
+  }
+  const auto web = [&](std::string_view key, bool& dropped) {
+    const JsonValue value = check.word(given, key, at, Need::kOptional, {"drop", "reject"});
+    if (value) dropped = value.str() == "drop";
+  };
+  web("messages_web_search", options.messages_web_search_dropped);
+  web("responses_web_search", options.responses_web_search_dropped);
+  if (const JsonValue value =
+          check.integer(given, "max_tokens_limit", at, Need::kOptional, UINT32_MAX)) {
+    options.max_tokens_limit = static_cast<uint32_t>(value.node()->u);
+  }
+}
+
+}  // namespace
+
+bool read_codec_line(std::string_view text, const recipe::CodecOptions& defaults, CodecLine& line) {
+  if (!line.document.parse(text, kLineDepth)) return false;
+  line.object = line.document.root();
+  line.id = line.object["id"];
+  if (!line.object.is_object() || !line.id) return false;
+  line.options = defaults;
+  FieldCheck check;
+  read_options(check, line.object, line.options);
+  const JsonValue api =
+      check.word(line.object, "api", Path{}, Need::kOptional,
+                 {"chat", "messages", "responses", "completions", "conversation"});
+  line.is_conversation = api.str() == "conversation";
+  if (api.str() == "messages") line.api = recipe::Api::kMessages;
+  if (api.str() == "responses") line.api = recipe::Api::kResponses;
+  if (api.str() == "completions") line.api = recipe::Api::kCompletions;
+  line.problem = check.status();
+  return true;
+}
+
+std::string one_line(std::string json) {
+  constexpr std::pair<std::string_view, std::string_view> kEscapes[] = {
+      {"\xC2\x85", "\\u0085"}, {"\xE2\x80\xA8", "\\u2028"}, {"\xE2\x80\xA9", "\\u2029"}};
+  for (const auto& [bytes, escape] : kEscapes) {
+    for (size_t at = json.find(bytes); at != std::string::npos; at = json.find(bytes, at)) {
+      json.replace(at, bytes.size(), escape);
+    }
+  }
+  return json;
+}
+
+}  // namespace hadal::main

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/core/result.h"
+#include "gateway/recipe/conversation.h"
+#include "gateway/recipe/json_value.h"
+#include "gateway/recipe/options.h"
+
+namespace hadal::main {
+
+// What lines of `hadal encode` and `hadal decode --stdin-jsonl` have in common. Views into the
+// line's text, which must outlive it.
+struct CodecLine {
+  recipe::JsonDoc document;
+  recipe::JsonValue object, id;
+  recipe::Api api = recipe::Api::kChat;
+  bool is_conversation = false;  // api "conversation": no dialect
+  recipe::CodecOptions options;
+  core::Status problem;  // a field of the line itself is wrong
+};
+
+// False if `text` is no JSON object with an `id`: the one case that is no answer.
+bool read_codec_line(std::string_view text, const recipe::CodecOptions& defaults, CodecLine& line);
+
+// The request in `body` or `body_text` of a line.
+core::Result<recipe::CodecRequest> parse_request(const CodecLine& line);
+
+// Escapes what some readers of lines take for an end of line (U+0085, U+2028, U+2029); in JSON they
+// stand in strings only.
+std::string one_line(std::string json);
+
+}  // namespace hadal::main
