@@ -126,7 +126,11 @@ struct Search {
     }
     auto* codes = carver.take<float>(16 * static_cast<int64_t>(args.d_index));
     auto* scales = carver.take<float>(16 * groups);
-    const Domain last = domain(t0 + n - 1);
+    Domain last;  // of the row that sees most; rows of unlike depth are not in order of position
+    for (int64_t r = 0; r < n; ++r) {
+      const Domain d = domain(t0 + r);
+      if (d.count > last.count) last = d;
+    }
     const auto constant =
         static_cast<float>(1.0 / std::sqrt(static_cast<double>(args.d_index) * args.n_heads));
     for (int64_t e = first; e < std::min(end, last.count); e += 16) {
