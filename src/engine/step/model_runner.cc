@@ -1,0 +1,230 @@
+#include "engine/step/model_runner.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/core/check.h"
+#include "compute/weights/model_config.h"
+
+namespace hadal::step {
+namespace {
+
+model::StepLimits step_limits(const ModelRunnerConfig& config) {
+  return {.max_rows = static_cast<int32_t>(config.max_rows),
+          .max_seqs = static_cast<int32_t>(config.n_slots),
+          .max_logits = static_cast<int32_t>(config.n_slots),
+          .max_context = static_cast<int32_t>(config.max_context)};
+}
+
+uint32_t n_vocab(const model::Model& model) {
+  return static_cast<uint32_t>(model.config().vocab);
+}
+
+}  // namespace
+
+RunnerPlan ModelRunner::plan(const model::Model& model, const ModelRunnerConfig& config) {
+  const auto slot_bytes = static_cast<uint64_t>(model.slot_layout().slot_bytes);
+  return {.blocks_bytes = static_cast<uint64_t>(model.kv_layout().slab_bytes) * config.n_blocks,
+          .slots_bytes = slot_bytes * config.n_slots,
+          .snapshots_bytes = slot_bytes * config.n_snapshots,
+          .workspace_bytes = model.plan_workspace(step_limits(config)).total(),
+          .logits_bytes = uint64_t{config.n_slots} * n_vocab(model) * sizeof(float)};
+}
+
+ModelRunner::ModelRunner(const model::Model& model, const ModelRunnerConfig& config)
+    : model_(model), replay_(config.replay), sampling_(n_vocab(model)), seen_(config.n_slots) {
+  const ops::BatchShape shape = model.batch_shape();
+  traits_.n_slots = config.n_slots;
+  traits_.n_snapshots = config.n_snapshots;
+  traits_.max_context = config.max_context;
+  traits_.n_vocab = n_vocab(model);
+  traits_.max_rows = config.max_rows;
+  traits_.windows = {.n_layers = static_cast<uint32_t>(shape.n_layers),
+                     .window = static_cast<uint32_t>(shape.window),
+                     .split = static_cast<uint32_t>(shape.split),
+                     .bounded = config.replay == ops::Replay::kBounded};
+  traits_.fingerprint = config.fingerprint;
+}
+
+core::Result<std::unique_ptr<ModelRunner>> ModelRunner::make(const model::Model& model,
+                                                             device::Device& device,
+                                                             const ModelRunnerConfig& config) {
+  std::unique_ptr<ModelRunner> made(new ModelRunner(model, config));
+  const core::Status allocated = made->allocate(device, config);
+  if (allocated) return made;
+  const RunnerPlan needed = plan(model, config);
+  return core::Error{
+      allocated.error().code,
+      fmt::format("{}\nplanned: {} blocks {:.1f} MB, {} slots {:.1f} MB, {} snapshots {:.1f} MB, "
+                  "activations {:.1f} MB, logits {:.1f} MB; "
+                  "lower --kv.device-blocks, --sched.max-running or --sched.step-tokens",
+                  allocated.error().message, config.n_blocks,
+                  static_cast<double>(needed.blocks_bytes) / 1e6, config.n_slots,
+                  static_cast<double>(needed.slots_bytes) / 1e6, config.n_snapshots,
+                  static_cast<double>(needed.snapshots_bytes) / 1e6,
+                  static_cast<double>(needed.workspace_bytes) / 1e6,
+                  static_cast<double>(needed.logits_bytes) / 1e6),
+      allocated.error().param};
+}
+
+core::Status ModelRunner::allocate(device::Device& device, const ModelRunnerConfig& config) {
+  const RunnerPlan needed = plan(model_, config);
+  HADAL_TRY(slabs_, device.allocate(needed.blocks_bytes, device::Memory::kDevice));
+  HADAL_TRY(slots_, device.allocate(needed.slots_bytes, device::Memory::kDevice));
+  HADAL_TRY(snapshots_, device.allocate(needed.snapshots_bytes, device::Memory::kHost));
+  HADAL_TRY(logits_, device.allocate(needed.logits_bytes, device::Memory::kHost));
+  HADAL_TRY(stream_, device.make_stream());
+  HADAL_TRY(workspace_, model_.make_workspace(step_limits(config)));
+  kv_ = {.slabs = slabs_.data(),
+         .slots = slots_.data(),
+         .n_blocks = config.n_blocks,
+         .n_slots = config.n_slots};
+  return {};
+}
+
+core::Status ModelRunner::accept(const types::Request& request) const {
+  for (size_t i = 0; i < request.prompt.size(); ++i) {
+    if (request.prompt[i] < 0 || static_cast<uint32_t>(request.prompt[i]) >= traits_.n_vocab) {
+      return core::Error{
+          core::Code::kInvalidRequest,
+          fmt::format("prompt token {} is {}, but the vocabulary has the ids 0 to {}", i,
+                      request.prompt[i], traits_.n_vocab - 1),
+          "prompt"};
+    }
+  }
+  if (request.script) {
+    return core::Error{
+        core::Code::kInvalidRequest,
+        "a script is played by the script backend only; start the server with --backend script",
+        "hadal.script"};
+  }
+  return {};
+}
+
+void ModelRunner::begin(const SlotStart& start) {
+  SlotSeen& seen = seen_[start.slot];
+  if (seen.tokens) seen.tokens->clear();
+  seen.n_counted = 0;
+  switch (start.kind) {
+    case Begin::kEmpty:
+      model_.reset_slot(kv_, start.slot, *stream_);
+      break;
+    case Begin::kSeed:
+      // The history holds a few tokens; images among them are marked by the request's rows, which a
+      // seed does not cross.
+      seed_images_.assign(start.tokens_before.size(), 0);
+      model_.seed_slot(kv_, start.slot, static_cast<int32_t>(start.position), start.tokens_before,
+                       seed_images_, *stream_);
+      break;
+    case Begin::kSnapshot: {
+      const auto bytes = static_cast<size_t>(model_.slot_layout().slot_bytes);
+      model_.load_slot(kv_, start.slot, snapshots_.data() + bytes * start.snapshot, *stream_);
+      break;
+    }
+  }
+}
+
+void ModelRunner::end(uint32_t slot) {
+  SlotSeen& seen = seen_[slot];
+  if (seen.tokens) seen.tokens->clear();
+  seen.n_counted = 0;
+}
+
+void ModelRunner::save(uint32_t slot, uint32_t snapshot) {
+  const auto bytes = static_cast<size_t>(model_.slot_layout().slot_bytes);
+  model_.save_slot(kv_, slot, snapshots_.data() + bytes * snapshot, *stream_);
+}
+
+void ModelRunner::launch(std::span<const RunChunk> chunks) {
+  flight_ = 1 - flight_;
+  Flight& flight = flights_[flight_];
+  running_ = chunks;
+  flight.chunks.clear();
+  flight.n_accepted.clear();
+  flight.images.resize(std::max(flight.images.size(), chunks.size()));
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    const RunChunk& chunk = chunks[i];
+    std::vector<uint8_t>& image = flight.images[i];
+    image.clear();
+    if (!chunk.request->image_rows.empty()) {
+      for (size_t p = chunk.position; p < chunk.position + chunk.tokens.size(); ++p) {
+        image.push_back(p < chunk.request->image_rows.size() && chunk.request->image_rows[p] ? 1
+                                                                                             : 0);
+      }
+    }
+    flight.chunks.push_back({.slot = chunk.slot,
+                             .position = static_cast<int32_t>(chunk.position),
+                             .ids = chunk.tokens,
+                             .image = image,
+                             .blocks = chunk.blocks,
+                             .n_logits = chunk.samples ? 1 : 0,
+                             .depth_from = static_cast<int32_t>(chunk.depth_from),
+                             .replay = replay_,
+                             .window_floor = static_cast<int32_t>(chunk.window_floor),
+                             .write_from = static_cast<int32_t>(chunk.write_from)});
+    flight.n_accepted.push_back(static_cast<int32_t>(chunk.tokens.size()));
+  }
+  ops::build_step_batch(model_.batch_shape(), flight.chunks, flight.batch);
+  model_.forward(flight.batch, kv_, *workspace_, *stream_);
+  const auto n_logits = static_cast<int32_t>(flight.batch.logit_rows.size());
+  if (n_logits > 0) {
+    model_.logits(*workspace_, 0, n_logits,
+                  {reinterpret_cast<float*>(logits_.data()), n_logits, traits_.n_vocab}, *stream_);
+  }
+}
+
+core::Status ModelRunner::collect(std::vector<RunResult>& results) {
+  HADAL_TRY_VOID(stream_->synchronize());
+  results.resize(running_.size());
+  auto* logits = reinterpret_cast<float*>(logits_.data());
+  for (size_t i = 0; i < running_.size(); ++i) {
+    RunResult& result = results[i];
+    result.tokens.clear();
+    result.ended = false;
+    result.error.clear();
+    if (!running_[i].samples) continue;
+    sample(running_[i], {logits, traits_.n_vocab}, result);
+    logits += traits_.n_vocab;
+  }
+  Flight& flight = flights_[flight_];
+  model_.commit(flight.batch, flight.n_accepted, kv_, *workspace_, *stream_);
+  return {};
+}
+
+const sampling::SeenTokens* ModelRunner::seen(const RunChunk& chunk) {
+  const types::SamplingParams& params = chunk.request->sampling;
+  if (params.repetition_penalty == 1.0f && params.presence_penalty == 0.0f &&
+      params.frequency_penalty == 0.0f)
+    return nullptr;
+  SlotSeen& seen = seen_[chunk.slot];
+  if (!seen.tokens) seen.tokens.emplace(traits_.n_vocab);
+  for (; seen.n_counted < chunk.history.size(); ++seen.n_counted) {
+    const types::TokenId token = chunk.history[seen.n_counted];
+    if (seen.n_counted < chunk.n_prompt) {
+      seen.tokens->add_prompt(token);
+    } else {
+      seen.tokens->add_output(token);
+    }
+  }
+  return &*seen.tokens;
+}
+
+void ModelRunner::sample(const RunChunk& chunk, std::span<float> logits, RunResult& result) {
+  const types::Request& request = *chunk.request;
+  sampling::RowInput row{.logits = logits,
+                         .params = &request.sampling,
+                         .seen = seen(chunk),
+                         .allowed = {},
+                         .banned = {},
+                         .position = chunk.history.size()};
+  if (chunk.n_generated < request.min_tokens) row.banned = request.end_tokens;
+  auto event = sampling::sample_row(row, sampling_);
+  if (event) {
+    result.tokens.push_back(*std::move(event));
+  } else {
+    result.error = event.error().message;
+  }
+}
+
+}  // namespace hadal::step
