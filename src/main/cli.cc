@@ -79,6 +79,19 @@ void add_score(CLI::App& app, ScoreOptions& o, std::function<int()>& chosen) {
   sub->callback([&] { chosen = [&] { return cmd_score(o); }; });
 }
 
+void add_make_model(CLI::App& app, MakeModelOptions& o, std::function<int()>& chosen) {
+  CLI::App* sub = app.add_subcommand("make-model", "write a checkpoint of random weights");
+  sub->footer("example: hadal make-model config.json -o DIR --seed 1 --tokenizer tokenizer.json");
+  sub->add_option("config", o.config, "config.json of the model; copied into the folder")
+      ->required();
+  sub->add_option("-o,--output", o.output, "folder to make; must not hold anything")->required();
+  sub->add_option("--seed", o.seed, "the same seed gives the same bytes (default 0)");
+  sub->add_option("--tokenizer", o.tokenizer, "tokenizer.json to copy into the folder");
+  sub->add_option("--shard-bytes", o.shard_bytes, "bytes of one file at most (default: one file)")
+      ->transform(CLI::AsSizeValue(false));
+  sub->callback([&] { chosen = [&] { return cmd_make_model(o); }; });
+}
+
 }  // namespace
 
 int run_cli(int argc, char** argv) {
@@ -90,6 +103,8 @@ int run_cli(int argc, char** argv) {
   // Commands in the order of docs/architecture.md 3.2.
   ScoreOptions score;
   add_score(app, score, chosen);
+  MakeModelOptions make_model;
+  add_make_model(app, make_model, chosen);
 
   try {
     app.parse(argc, argv);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -18,5 +19,14 @@ struct ScoreOptions {
   bool plan = false;
 };
 int cmd_score(const ScoreOptions& options);
+
+struct MakeModelOptions {
+  std::string config;
+  std::string output;
+  std::string tokenizer;  // "": none
+  uint64_t seed = 0;
+  uint64_t shard_bytes = 0;  // 0: one file
+};
+int cmd_make_model(const MakeModelOptions& options);
 
 }  // namespace hadal::main
