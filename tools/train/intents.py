@@ -16,6 +16,10 @@ ZH_TASKS = """列出文件=ls|查看隐藏文件=ls -a|切换目录=cd folder|�
 登录远程服务器=ssh user@host|查看 IP 地址=ip addr|测试网络=ping example.org|安装软件包=apt install package|重启电脑=reboot|关机=shutdown now|查看日期=date|清屏=clear|查看历史命令=history|打印文本=echo hello"""
 
 
+ENGLISH = set("""cat less more head tail sort cut paste join find locate patch file free top kill nice jobs sleep watch time timeout date last groups split host mount service at make screen type which who history
+clear exit man alias export convert column fold test true yes strings tree snap join watch service free""".split())
+
+
 def tick(s):
     return f"`{s}`"
 
@@ -32,9 +36,9 @@ class Intents:
         self.talk, self.terms, self.lists, self.capitals = wd.talk(), wd.pairs("terms.txt"), wd.pairs("lists.txt"), wd.pairs("capitals.txt")
         self.zh_tasks = [x.split("=", 1) for x in ZH_TASKS.replace("\n", "|").split("|")]
         self.weights = {
-            "define": 13, "which": 26, "example": 5, "difference": 7, "json_command": 3, "explain": 4, "term": 5, "sum": 9, "minus": 2.5, "times": 1.5, "unknown": 8,
-            "unknown_fact": 3, "smalltalk": 6, "listing": 4, "json_extract": 5, "tool": 13, "chinese": 4, "capital": 1, "acronym": 2, "word": 2, "copy": 1.5,
-            "other_define": 6, "other_which": 6, "yes_no": 2}
+            "define": 17, "which": 27, "example": 5, "difference": 7, "json_command": 3, "explain": 4, "term": 5, "sum": 9, "minus": 2.5, "times": 1.5, "unknown": 10,
+            "unknown_fact": 3, "smalltalk": 7, "listing": 4, "json_extract": 5, "tool": 12, "chinese": 9, "capital": 1, "acronym": 2, "word": 2, "copy": 1.5,
+            "other_define": 5, "other_which": 5, "yes_no": 1.5}
 
     # ---- single exchanges: (question, answer, reasoning)
     def show(self, c):
@@ -48,7 +52,9 @@ class Intents:
             s = wd.choose(self.rng, self.rng.choice(self.asker.t["define"]))
             if not self.held(s, n):
                 break
-        q = self.asker.dress(self.asker.fill(s, {"c": self.show(n)}), keep=(n,))
+        if self.rng.random() < 0.12:
+            s = self.asker.carrier("{c}" if n.isalpha() and len(n) > 2 and n not in ENGLISH else "`{c}`")
+        q = self.asker.dress(self.asker.fill(s, {"c": self.show(n) if "`" not in s else n}), keep=(n,))
         a = f"{tick(n)} {c['does']}." if tag == "" else f"{tick(n)}: {c['does']}."
         if c["tasks"]:
             a += f" Example: {tick(c['tasks'][0][1])}"
@@ -65,6 +71,8 @@ class Intents:
             s = wd.choose(rng, rng.choice(section))
             if not self.held(s, t):
                 break
+        if rng.random() < 0.08:
+            s = self.asker.carrier("{t}")
         v = wd.vary(rng, t) if vary else t
         n = c["name"]
         s = self.asker.fill(s, {"t": v, "g": wd.gerund(v), "v3": third(v)})
@@ -139,7 +147,7 @@ class Intents:
         n = wd.unknown_command(self.rng, self.known, sorted(self.names)[:400])
         kind = self.rng.choices(["define", "example", "json", "difference"], [8, 2, 1, 1])[0]
         other = self.rng.choice(self.core)["name"]
-        q = self.asker.ask(kind, keep=(n, other), c=self.show(n), c2=other)
+        q = self.asker.ask(kind, keep=(n, other), c=self.show(n), c2=other) if self.rng.random() < 0.85 else self.asker.dress(self.asker.carrier(self.show(n)), keep=(n,))
         return q, f"I do not know a command called {tick(n)}.", f"{tick(n)} is not a command that I know."
 
     def unknown_fact(self):
@@ -226,7 +234,11 @@ class Intents:
             n = rng.choice(sorted(self.zh))
             line = self.by[n]["tasks"][0][1]
             return rng.choice(ZH["define"]).replace("{c}", self.show(n)) + end, f"{tick(n)}：{self.zh[n]}。例如：{tick(line)}", f"用户问 {tick(n)}。"
-        if r < 0.85:
+        if r < 0.55:
+            a, b = rng.sample(sorted(self.zh), 2)
+            q = rng.choice(["{a} 和 {b} 有什么区别", "{a} 和 {b} 的区别是什么", "比较 {a} 和 {b}", "{a} 与 {b} 有什么不同", "{a} 和 {b} 怎么用", "{a} 和 {b} 是什么"]).replace("{a}", a).replace("{b}", b)
+            return q + end, f"{tick(a)}：{self.zh[a]}；{tick(b)}：{self.zh[b]}。", f"比较 {tick(a)} 和 {tick(b)}。"
+        if r < 0.88:
             t, line = rng.choice(self.zh_tasks)
             return rng.choice(ZH["which"]).replace("{t}", t) + end, f"使用 {tick(line.split()[0])}：{tick(line)}", f"任务：{t}。"
         n = wd.unknown_command(rng, self.known, sorted(self.names)[:400])

@@ -161,7 +161,7 @@ def main():
         return s
 
     rng = np.random.default_rng(1)
-    gen = batches(data[3], a.seqs, lambda p: 0.05 if p < 0.5 else 0.02, rng)
+    gen = batches(data[3], a.seqs, lambda p: 0.08 if p < 0.5 else 0.03, rng)
     next(gen)
     step = build(dev == "cuda" and not a.eager)
     if dev == "cuda":

@@ -84,14 +84,16 @@ SYNONYMS = [["folder", "directory"], ["delete", "remove", "erase"], ["show", "di
 INDEX = {w: [x for x in g if x != w] for g in SYNONYMS for w in g}
 
 
-def vary(rng, task, p=0.25):
+def vary(rng, task, p=0.3):
     """swaps some words for others of the same meaning"""
     out = []
     for w in task.split(" "):
         out.append(rng.choice(INDEX[w]) if w in INDEX and rng.random() < p else w)
     t = " ".join(out)
-    if rng.random() < 0.12:
-        t = re.sub(r"\b(a|the) (file|folder|directory|program|disk|package)\b", r"\1 my \2" if False else r"my \2", t, count=1)
+    if rng.random() < 0.15:
+        t = re.sub(r"\b(a|the) (file|folder|directory|program|disk|package|computer|script)\b", r"my \2", t, count=1)
+    if rng.random() < 0.1:
+        t += rng.choice([" on my computer", " on my disk", " in this folder", " here", " in my home directory", " on the server", " on debian", " on my laptop", " in a script", " on this machine"])
     if rng.random() < 0.06:
         t = re.sub(r"\b(a|the) ", "", t, count=1)
     return t
@@ -110,6 +112,10 @@ def typo(rng, s, keep):
     return " ".join(words)
 
 
+FILLERS = "just really maybe actually again now quickly simply kindly please basically exactly then so also still first even perhaps probably usually today".split()
+SMALL = set("a an the is do does to for of i me you can it in on what".split())
+
+
 class Asker:
     """Puts a wording into the shapes that people type."""
 
@@ -121,6 +127,13 @@ class Asker:
         s = choose(rng, rng.choice(self.t[section]))
         return self.dress(self.fill(s, slots), keep, plain)
 
+    def carrier(self, core):
+        """`core` inside the beginning of one wording and the end of another: only `core` carries meaning"""
+        rng = self.rng
+        every = [t for k in ("define", "which", "example", "term", "explain") for t in self.t[k]]
+        cut = lambda s: re.split(r"\{\w+\}", choose(rng, s))
+        return " ".join(x for x in (cut(rng.choice(every))[0].strip(), core, cut(rng.choice(every))[-1].strip() if rng.random() < 0.6 else "") if x)
+
     @staticmethod
     def fill(s, slots):
         for k, v in slots.items():
@@ -131,6 +144,17 @@ class Asker:
         rng = self.rng
         if plain:
             return s
+        r = rng.random()
+        if r < 0.1:  # one filler word somewhere
+            words = s.split(" ")
+            words.insert(rng.randrange(len(words) + 1), rng.choice(FILLERS))
+            s = " ".join(words)
+        elif r < 0.18:  # one small word lost
+            words = s.split(" ")
+            small = [i for i, x in enumerate(words) if x.lower() in SMALL]
+            if small and len(words) > 3:
+                del words[rng.choice(small)]
+                s = " ".join(words)
         asks = re.match(r"(?i)(what|which|how|who|when|why|is|are|can|could|do|does|should|where|whats|will|would|ever|any)\b", s)
         if rng.random() < 0.28:
             o = rng.choice(self.t["opening"])
