@@ -64,13 +64,11 @@ HADAL_YMM __m256i load(const unsigned char* from) {
 HADAL_YMM Pair pair_load(const unsigned char* from) {
   return {load(from), load(from + 32)};
 }
-HADAL_YMM Vec pair_step(Vec s, const uint16_t* x, Pair w) {
-  int32_t bits;
-  __builtin_memcpy(&bits, x, 4);
-  const __m256i xx = _mm256_set1_epi32(bits);
-  const __m256 x0 = even(xx), x1 = odd(xx);
-  return {_mm256_fmadd_ps(x0, even(w.lo), _mm256_fmadd_ps(x1, odd(w.lo), s.lo)),
-          _mm256_fmadd_ps(x0, even(w.hi), _mm256_fmadd_ps(x1, odd(w.hi), s.hi))};
+HADAL_YMM Vec pair_dot(Vec s, const uint16_t*, Pair) {  // never used: kTileDot is false
+  return s;
+}
+HADAL_YMM void vec_keep(Vec& a) {
+  __asm__("" : "+x"(a.lo), "+x"(a.hi));
 }
 HADAL_YMM void widen(const uint16_t* x, float* to) {
   for (int i = 0; i < 32; i += 8) {
@@ -124,12 +122,10 @@ HADAL_YMM Fp4Quad fp4_line_half(__m256i codes) {
 }
 
 template <typename Use>
-HADAL_YMM void decode_fp4(const unsigned char* block, const Use& use) {
-  for (int line = 0; line < 4; ++line) {
-    const Fp4Quad lo = fp4_line_half(load(block + 64 * line));
-    const Fp4Quad hi = fp4_line_half(load(block + 64 * line + 32));
-    for (int i = 0; i < 4; ++i) use(4 * line + i, Pair{lo.pair[i], hi.pair[i]});
-  }
+HADAL_YMM void line_pairs_fp4(const unsigned char* line, const Use& use) {
+  const Fp4Quad lo = fp4_line_half(load(line));
+  const Fp4Quad hi = fp4_line_half(load(line + 32));
+  for (int i = 0; i < 4; ++i) use(i, Pair{lo.pair[i], hi.pair[i]});
 }
 
 // E4M3 code to the fp16 number of the same bits, which is the value times 2^-8, exact with
@@ -148,21 +144,26 @@ HADAL_YMM __m256i fp8_pairs(__m256i high_bytes) {
 }
 
 template <typename Use>
-HADAL_YMM void decode_fp8(const unsigned char* block, const Use& use) {
+HADAL_YMM void line_pairs_fp8(const unsigned char* line, const Use& use) {
   const __m256i zero = _mm256_setzero_si256();
-  for (int line = 0; line < 8; ++line) {
-    const __m256i lo = load(block + 64 * line), hi = load(block + 64 * line + 32);
-    use(2 * line,
-        Pair{fp8_pairs(_mm256_unpacklo_epi8(zero, lo)), fp8_pairs(_mm256_unpacklo_epi8(zero, hi))});
-    use(2 * line + 1,
-        Pair{fp8_pairs(_mm256_unpackhi_epi8(zero, lo)), fp8_pairs(_mm256_unpackhi_epi8(zero, hi))});
-  }
+  const __m256i lo = load(line), hi = load(line + 32);
+  use(0,
+      Pair{fp8_pairs(_mm256_unpacklo_epi8(zero, lo)), fp8_pairs(_mm256_unpacklo_epi8(zero, hi))});
+  use(1,
+      Pair{fp8_pairs(_mm256_unpackhi_epi8(zero, lo)), fp8_pairs(_mm256_unpackhi_epi8(zero, hi))});
 }
 
 template <typename Use>
-HADAL_YMM void decode_bf16(const unsigned char* block, const Use& use) {
-  for (int p = 0; p < 16; ++p) use(p, pair_load(block + 64 * p));
+HADAL_YMM void line_pairs_bf16(const unsigned char* line, const Use& use) {
+  use(0, pair_load(line));
 }
+
+constexpr bool kFloatsFp4 = false;
+template <typename Use>
+HADAL_YMM void line_floats_fp4(const unsigned char*, const Use&) {}
+constexpr int kRowPanels = 2;
+constexpr int kMicroPanels = 1;
+constexpr int kMicroRows = 4;
 
 #include "compute/backends/cpu/linear_body.inc"
 

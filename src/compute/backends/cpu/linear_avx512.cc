@@ -12,15 +12,14 @@ namespace {
 
 constexpr bool kTileDot = false;
 
-HADAL_ZMM Vec pair_step(Vec s, const uint16_t* x, Pair w) {
-  const Pair xx = x_broadcast(x);
-  return vec_fma(pair_even(xx), pair_even(w), vec_fma(pair_odd(xx), pair_odd(w), s));
+HADAL_ZMM Vec pair_dot(Vec s, const uint16_t*, Pair) {  // never used: kTileDot is false
+  return s;
 }
 
 // E4M3 code to the fp16 number of the same bits, which is the value times 2^-8, exact with
 // subnormals; widened to f32, scaled back, and cut to bf16 pairs.
 template <typename Use>
-HADAL_ZMM void decode_fp8(const unsigned char* block, const Use& use) {
+HADAL_ZMM void line_pairs_fp8(const unsigned char* line, const Use& use) {
   const __m512i mask = _mm512_set1_epi16(-0x4080);
   const __m512 rescale = _mm512_set1_ps(256.f);
   const auto pairs = [&](__m512i high_bytes) {
@@ -32,11 +31,9 @@ HADAL_ZMM void decode_fp8(const unsigned char* block, const Use& use) {
                          25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1);
     return _mm512_permutex2var_epi16(_mm512_castps_si512(a), index, _mm512_castps_si512(b));
   };
-  for (int line = 0; line < 8; ++line) {
-    const __m512i codes = _mm512_loadu_si512(block + 64 * line);
-    use(2 * line, pairs(_mm512_unpacklo_epi8(_mm512_setzero_si512(), codes)));
-    use(2 * line + 1, pairs(_mm512_unpackhi_epi8(_mm512_setzero_si512(), codes)));
-  }
+  const __m512i codes = _mm512_loadu_si512(line);
+  use(0, pairs(_mm512_unpacklo_epi8(_mm512_setzero_si512(), codes)));
+  use(1, pairs(_mm512_unpackhi_epi8(_mm512_setzero_si512(), codes)));
 }
 
 #include "compute/backends/cpu/linear_body.inc"

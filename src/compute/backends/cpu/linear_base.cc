@@ -61,9 +61,6 @@ HADAL_BASE float as_float(uint32_t bits) {
 HADAL_BASE float from_bf16(uint32_t bits) {
   return as_float(bits << 16);
 }
-HADAL_BASE Vec pair_step(Vec s, const uint16_t* x, const Pair& w) {
-  return vec_fma(vec_set1(from_bf16(x[0])), w.even, vec_fma(vec_set1(from_bf16(x[1])), w.odd, s));
-}
 HADAL_BASE void widen(const uint16_t* x, float* to) {
   for (int i = 0; i < 32; ++i) to[i] = from_bf16(x[i]);
 }
@@ -108,52 +105,58 @@ HADAL_BASE uint32_t dword(const unsigned char* at) {
 }
 
 template <typename Use>
-HADAL_BASE void decode_fp4(const unsigned char* block, const Use& use) {
-  for (int p = 0; p < 16; ++p) {
-    const unsigned char* const line = block + p / 4 * 64;
-    const int shift = p % 4 * 4;
+HADAL_BASE void line_pairs_fp4(const unsigned char* line, const Use& use) {
+  for (int i = 0; i < 4; ++i) {
     float even[16], odd[16];
     for (int r = 0; r < 16; ++r) {
-      const uint32_t codes = dword(line + 4 * r) >> shift;
+      const uint32_t codes = dword(line + 4 * r) >> (4 * i);
       even[r] = kE2m1[codes & 15];
       odd[r] = kE2m1[(codes >> 16) & 15];
     }
-    use(p, Pair{vec_load(even), vec_load(odd)});
+    use(i, Pair{vec_load(even), vec_load(odd)});
   }
 }
 
 template <typename Use>
-HADAL_BASE void decode_fp8(const unsigned char* block, const Use& use) {
-  for (int p = 0; p < 16; ++p) {
-    const unsigned char* const line = block + p / 2 * 64 + p % 2 * 8;
+HADAL_BASE void line_pairs_fp8(const unsigned char* line, const Use& use) {
+  for (int i = 0; i < 2; ++i) {
+    const unsigned char* const at = line + 8 * i;
     float even[16], odd[16];
     for (int r = 0; r < 16; ++r) {
-      even[r] = kE4m3.value[line[r / 4 * 16 + r % 4 * 2]];
-      odd[r] = kE4m3.value[line[r / 4 * 16 + r % 4 * 2 + 1]];
+      even[r] = kE4m3.value[at[r / 4 * 16 + r % 4 * 2]];
+      odd[r] = kE4m3.value[at[r / 4 * 16 + r % 4 * 2 + 1]];
     }
-    use(p, Pair{vec_load(even), vec_load(odd)});
+    use(i, Pair{vec_load(even), vec_load(odd)});
   }
 }
 
 template <typename Use>
-HADAL_BASE void decode_bf16(const unsigned char* block, const Use& use) {
-  for (int p = 0; p < 16; ++p) {
-    Pair w;
-    for (int i = 0; i < 4; ++i) {
-      QuarterBits bits;
-      __builtin_memcpy(&bits, block + 64 * p + 16 * i, 16);
-      w.even.q[i] = reinterpret_cast<Quarter>(bits << 16);
-      w.odd.q[i] = reinterpret_cast<Quarter>(bits & 0xFFFF0000u);
-    }
-    use(p, w);
+HADAL_BASE void line_pairs_bf16(const unsigned char* line, const Use& use) {
+  Pair w;
+  for (int i = 0; i < 4; ++i) {
+    QuarterBits bits;
+    __builtin_memcpy(&bits, line + 16 * i, 16);
+    w.even.q[i] = reinterpret_cast<Quarter>(bits << 16);
+    w.odd.q[i] = reinterpret_cast<Quarter>(bits & 0xFFFF0000u);
   }
+  use(0, w);
 }
 
-// Never used: tiles are f32 here.
+// Never used: products go through f32 here.
+constexpr bool kFloatsFp4 = false;
+template <typename Use>
+HADAL_BASE void line_floats_fp4(const unsigned char*, const Use&) {}
 HADAL_BASE void pair_store(unsigned char*, const Pair&) {}
 HADAL_BASE Pair pair_load(const unsigned char*) {
   return Pair{};
 }
+HADAL_BASE Vec pair_dot(Vec s, const uint16_t*, const Pair&) {
+  return s;
+}
+HADAL_BASE void vec_keep(Vec&) {}
+constexpr int kRowPanels = 1;
+constexpr int kMicroPanels = 1;
+constexpr int kMicroRows = 2;
 
 #include "compute/backends/cpu/linear_body.inc"
 

@@ -15,6 +15,14 @@ inline constexpr int64_t kTileX = 8;  // rows of x unpacked at a time
 inline constexpr int64_t kScratchWeights = kTilePanels * kTileBlocks * 32 * 16 * 4;
 inline constexpr int64_t kScratchSums = kTileRows * kTilePanels * 16 * 4;
 inline constexpr int64_t kScratchX = kTileX * kTileBlocks * 32 * 4;
-inline constexpr int64_t kLinearScratchBytes = kScratchWeights + kScratchSums + kScratchX;
+
+// Up to kFewRows rows use no tile but unpacked rows of x (f32) of at most kFewRowsK elements.
+inline constexpr int64_t kFewRows = 8;
+inline constexpr int64_t kFewRowsK = 24576;
+
+inline constexpr int64_t kScratchTiles = kScratchWeights + kScratchSums + kScratchX;
+inline constexpr int64_t kScratchFew = 4 * kFewRowsK * 4;
+inline constexpr int64_t kLinearScratchBytes =
+    kScratchTiles > kScratchFew ? kScratchTiles : kScratchFew;
 
 }  // namespace hadal::cpu

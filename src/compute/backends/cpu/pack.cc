@@ -15,6 +15,7 @@ namespace {
 
 constexpr int64_t kHugePage = 2 << 20;
 constexpr int64_t kPage = 4096;
+constexpr int64_t kOverhang = 64;    // kernels may read a line from its byte 3
 constexpr std::byte kScaleOne{127};  // E8M0 of 2^0
 
 int64_t ceil_div(int64_t a, int64_t b) {
@@ -151,7 +152,7 @@ PackedLinear::PackedLinear(WeightFormat format, int64_t n_groups,
   }
   group_panels_ = piece_panel_[n_pieces_];
   n_ = piece_column(n_pieces_ - 1) + piece_rows_[n_pieces_ - 1];
-  weight_ = PackedBytes(n_groups * group_panels_ * n_blocks_ * block_bytes());
+  weight_ = PackedBytes(n_groups * group_panels_ * n_blocks_ * block_bytes() + kOverhang);
   scale_ = PackedBytes(n_groups * group_panels_ * n_blocks_ * block_scale_bytes());
 }
 
