@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 #include <openssl/crypto.h>
+#include <openssl/evp.h>
 #include <openssl/sha.h>
 
 namespace hadal::http {
@@ -31,6 +32,23 @@ std::string_view presented_key(const Request& request) {
     if (is_bearer) return authorization.substr(kBearer.size());
   }
   return request.header("x-api-key");
+}
+
+std::string basic_password(const Request& request) {
+  constexpr std::string_view kBasic = "Basic ";
+  std::string_view text = request.header("authorization");
+  if (!text.starts_with(kBasic)) return {};
+  text.remove_prefix(kBasic.size());
+  if (text.size() > 1024 || text.size() % 4 != 0) return {};
+  std::string out(text.size(), '\0');
+  const int n = EVP_DecodeBlock(reinterpret_cast<unsigned char*>(out.data()),
+                                reinterpret_cast<const unsigned char*>(text.data()),
+                                static_cast<int>(text.size()));
+  if (n < 0) return {};
+  out.resize(static_cast<size_t>(n));
+  while (!out.empty() && out.back() == '\0') out.pop_back();  // padding
+  const size_t colon = out.find(':');
+  return colon == std::string::npos ? std::string() : out.substr(colon + 1);
 }
 
 bool equal_in_constant_time(std::string_view a, std::string_view b) {
@@ -91,7 +109,8 @@ size_t ApiKeys::size() const {
 }
 
 std::optional<std::string> ApiKeys::tenant_of(const Request& request) const {
-  const std::string_view key = presented_key(request);
+  const std::string password = basic_password(request);
+  const std::string_view key = password.empty() ? presented_key(request) : password;
   if (key.empty()) return std::nullopt;
   std::shared_ptr<const std::vector<Entry>> entries;
   {

@@ -23,7 +23,7 @@ class ApiKeys {
   core::Status reload();  // on an error the old keys stay
   size_t size() const;
 
-  // The tenant of the key that the request carries ("Authorization: Bearer K" or "x-api-key: K"),
+  // The tenant of the key that the request carries (Bearer, x-api-key, or the password of Basic),
   // or nothing.
   std::optional<std::string> tenant_of(const Request& request) const;
 
@@ -42,6 +42,9 @@ class ApiKeys {
 
 // The key that a request carries, or "".
 std::string_view presented_key(const Request& request);
+// The password of HTTP Basic authentication, by which a browser's prompt carries a key; "" if there
+// is none.
+std::string basic_password(const Request& request);
 // Compares in time that depends on the lengths alone.
 bool equal_in_constant_time(std::string_view a, std::string_view b);
 

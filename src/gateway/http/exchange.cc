@@ -1,6 +1,8 @@
 #include "gateway/http/exchange.h"
 
+#include <algorithm>
 #include <chrono>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -106,13 +108,26 @@ void Exchange::start_stream(Response response) {
   wake_();
 }
 
+bool Exchange::has_room() const {
+  const std::lock_guard lock(mutex_);
+  return closed_ || out_.size() < max_pending_ / 2;
+}
+
 Push Exchange::push(std::string_view bytes) {
+  return push_up_to(bytes, max_pending_);
+}
+Push Exchange::push_unbounded(std::string_view bytes) {
+  return push_up_to(bytes, std::numeric_limits<size_t>::max());
+}
+
+Push Exchange::push_up_to(std::string_view bytes, size_t max_pending) {
   {
     const std::lock_guard lock(mutex_);
     if (closed_ || finished_ || !streaming_) return Push::kClosed;
     // One frame larger than the limit still passes when nothing is pending: it could never be sent
     // otherwise.
-    if (!out_.empty() && out_.size() + bytes.size() > max_pending_) return Push::kFull;
+    if (!out_.empty() && bytes.size() > max_pending - std::min(max_pending, out_.size()))
+      return Push::kFull;
     append_chunk(bytes);
     if (woken_) return Push::kTaken;
     woken_ = true;

@@ -39,6 +39,10 @@ class Exchange {
   // bytes, finish() ends it.
   void start_stream(Response response);
   Push push(std::string_view bytes);
+  // For writers that ask first and then must not lose what they made: has_room() is true while less
+  // than half of the limit is pending; push_unbounded() takes the bytes whatever is pending.
+  bool has_room() const;
+  Push push_unbounded(std::string_view bytes);
   void finish();
 
   // Called once, from the connection's thread, if the client goes away before the answer is
@@ -61,6 +65,7 @@ class Exchange {
   void push_keep_alive_comment();
 
  private:
+  Push push_up_to(std::string_view bytes, size_t max_pending);
   void append_head(const Response& response, bool streamed);  // mutex_ held
   void append_chunk(std::string_view bytes);                  // mutex_ held
 

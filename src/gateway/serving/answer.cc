@@ -1,0 +1,122 @@
+#include "gateway/serving/answer.h"
+
+#include "gateway/recipe/error_body.h"
+
+namespace hadal::serving {
+
+class Answer::Sink final : public types::TokenSink {
+ public:
+  Sink(std::shared_ptr<Answer> answer, uint32_t choice)
+      : answer_(std::move(answer)), choice_(choice) {}
+  void on_start(uint32_t n_cached) override { answer_->on_start(n_cached); }
+  types::SinkAnswer on_tokens(std::span<const types::TokenEvent> events, size_t& n_taken) override {
+    return answer_->on_tokens(choice_, events, n_taken);
+  }
+  void on_done(const types::Completion& completion) override {
+    answer_->on_done(choice_, completion);
+  }
+
+ private:
+  const std::shared_ptr<Answer> answer_;
+  const uint32_t choice_;
+};
+
+Answer::Answer(Parts parts) : parts_(std::move(parts)) {}
+
+void Answer::start(std::vector<types::Request> requests, const recipe::Usage& prompt) {
+  const auto self = shared_from_this();
+  std::optional<core::Error> failure;
+  {
+    // The engine's first tokens wait for this lock until the head of the answer is out.
+    const std::lock_guard lock(mutex_);
+    for (types::Request& request : requests) ids_.push_back(request.id);
+    for (size_t i = 0; i < requests.size() && !failure; ++i) {
+      const core::Status status = parts_.engine->submit(
+          std::move(requests[i]), std::make_shared<Sink>(self, static_cast<uint32_t>(i)));
+      if (!status) failure = status.error();
+    }
+    if (failure) {
+      ended_ = true;
+    } else {
+      parts_.stream->begin(prompt, out_);
+      if (parts_.stream->streamed()) {
+        parts_.exchange->start_stream({200,
+                                       "text/event-stream; charset=utf-8",
+                                       {{"X-Accel-Buffering", "no"}},
+                                       std::move(out_)});
+        out_.clear();
+      }
+    }
+  }
+  if (failure) {
+    for (const types::RequestId id : ids_) parts_.engine->cancel(id);
+    http::Response response{recipe::http_status(failure->code),
+                            "application/json",
+                            {},
+                            recipe::error_body(*failure, parts_.api, parts_.compat)};
+    if (response.status == 429 || response.status == 503)
+      response.headers.push_back({"Retry-After", "1"});
+    parts_.exchange->respond(std::move(response));
+    return;
+  }
+  parts_.exchange->on_closed([weak = weak_from_this()] {
+    if (const auto answer = weak.lock()) answer->cancel();
+  });
+}
+
+void Answer::cancel() {
+  for (const types::RequestId id : ids_) parts_.engine->cancel(id);  // ids_ is constant after start
+}
+
+void Answer::on_start(uint32_t n_cached) {
+  const std::lock_guard lock(mutex_);
+  parts_.stream->on_start(n_cached);
+}
+
+types::SinkAnswer Answer::on_tokens(uint32_t choice, std::span<const types::TokenEvent> events,
+                                    size_t& n_taken) {
+  const std::lock_guard lock(mutex_);
+  n_taken = 0;
+  if (ended_) {
+    n_taken = events.size();
+    return types::SinkAnswer::kStop;
+  }
+  if (!parts_.stream->streamed()) return parts_.stream->on_tokens(choice, events, n_taken, out_);
+  if (!parts_.exchange->has_room()) return types::SinkAnswer::kFull;
+  out_.clear();
+  const types::SinkAnswer answer = parts_.stream->on_tokens(choice, events, n_taken, out_);
+  if (!out_.empty()) parts_.exchange->push_unbounded(out_);
+  return answer;
+}
+
+void Answer::on_done(uint32_t choice, const types::Completion& completion) {
+  const std::lock_guard lock(mutex_);
+  if (ended_) return;
+  if (parts_.stream->streamed()) out_.clear();
+  if (!parts_.stream->on_done(choice, completion, out_)) {
+    if (parts_.stream->streamed() && !out_.empty()) parts_.exchange->push_unbounded(out_);
+    return;
+  }
+  ended_ = true;
+  if (parts_.stream->streamed()) {
+    if (!out_.empty()) parts_.exchange->push_unbounded(out_);
+    parts_.exchange->finish();
+  } else {
+    finish_whole();
+  }
+  if (parts_.on_finished) parts_.on_finished(*this, parts_.stream->final_object());
+}
+
+void Answer::finish_whole() {
+  if (const auto& failed = parts_.stream->failed()) {
+    parts_.exchange->respond({recipe::http_status(failed->code),
+                              "application/json",
+                              {},
+                              recipe::error_body(*failed, parts_.api, parts_.compat)});
+  } else {
+    parts_.exchange->respond({200, "application/json", {}, std::move(out_)});
+  }
+  out_ = std::string();
+}
+
+}  // namespace hadal::serving

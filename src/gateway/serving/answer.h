@@ -1,0 +1,56 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/types/engine_port.h"
+#include "gateway/http/exchange.h"
+#include "gateway/recipe/conversation.h"
+#include "gateway/recipe/response_stream.h"
+
+namespace hadal::serving {
+
+// One generation on its way from the engine to a client: takes the tokens of its choices, has the
+// recipe write them, and hands the bytes to the connection. Owners: the connection's exchange
+// (through its callback), and the engine through the choices' sinks. Thread-safe: the engine's
+// thread brings tokens, the connection's thread reports that the client left.
+class Answer : public std::enable_shared_from_this<Answer> {
+ public:
+  struct Parts {
+    std::shared_ptr<http::Exchange> exchange;
+    std::shared_ptr<recipe::RequestText> text;  // what views in the plan may point into
+    std::unique_ptr<recipe::ResponseStream> stream;
+    recipe::Api api = recipe::Api::kChat;
+    bool compat = false;
+    types::EnginePort* engine = nullptr;
+    // After the last byte was handed over; final_object is "" for dialects that store nothing.
+    std::function<void(const Answer&, const std::string& final_object)> on_finished;
+  };
+  explicit Answer(Parts parts);
+
+  // Submits `requests`, one a choice, and begins the answer. An error is answered here; choices
+  // that were taken are cancelled.
+  void start(std::vector<types::Request> requests, const recipe::Usage& prompt);
+  // The answer ends early by somebody else's wish (a cancel call, a client that left).
+  void cancel();
+
+ private:
+  class Sink;
+  void on_start(uint32_t n_cached);
+  types::SinkAnswer on_tokens(uint32_t choice, std::span<const types::TokenEvent> events,
+                              size_t& n_taken);
+  void on_done(uint32_t choice, const types::Completion& completion);
+  void finish_whole();  // mutex_ held
+
+  Parts parts_;
+  std::mutex mutex_;  // guards what follows, and parts_.stream
+  std::vector<types::RequestId> ids_;
+  std::string out_;  // bytes of this call; a whole answer's body
+  bool ended_ = false;
+};
+
+}  // namespace hadal::serving

@@ -1,0 +1,138 @@
+#include "gateway/serving/engine_request.h"
+
+#include <algorithm>
+#include <random>
+
+#include <fmt/format.h>
+
+namespace hadal::serving {
+namespace {
+
+core::Error refused(std::string message, std::string param) {
+  return {core::Code::kInvalidRequest, std::move(message), std::move(param)};
+}
+
+types::SamplingParams sampling_of(const recipe::CodecRequest& request) {
+  const recipe::Sampling& from = request.sampling;
+  types::SamplingParams to;
+  to.temperature = static_cast<float>(from.temperature);
+  to.top_p = static_cast<float>(from.top_p);
+  to.min_p = static_cast<float>(from.min_p);
+  to.top_k = std::max(from.top_k, 0);
+  to.repetition_penalty = static_cast<float>(from.repetition_penalty);
+  to.presence_penalty = static_cast<float>(from.presence_penalty);
+  to.frequency_penalty = static_cast<float>(from.frequency_penalty);
+  to.logit_bias = from.logit_bias;
+  to.logprobs = from.logprobs;
+  to.n_top_logprobs = static_cast<int32_t>(from.top_logprobs.value_or(0));
+  if (from.seed) {
+    to.seed = *from.seed;
+  } else {
+    std::random_device random;
+    to.seed = (uint64_t{random()} << 32) | random();
+  }
+  return to;
+}
+
+core::Status check_constraint(const recipe::CodecRequest& request, const EngineView& engine) {
+  using Kind = recipe::OutputConstraint::Kind;
+  if (engine.script) return {};
+  switch (request.constraint.kind) {
+    case Kind::kRegex:
+      return refused(
+          "output that must match a regular expression is not available on this model yet; leave "
+          "response_format out",
+          "response_format");
+    case Kind::kGrammar:
+      return refused(
+          "output that must match a grammar is not available on this model yet; leave the grammar "
+          "out",
+          "tools");
+    case Kind::kJson:
+      // Any JSON object is asked for in the prompt, as the published service does; a schema would
+      // have to be enforced.
+      if (!request.constraint.text.empty()) {
+        return refused(
+            "output that must match a JSON Schema is not available on this model yet; use "
+            "{\"type\": \"json_object\"}",
+            "response_format");
+      }
+      return {};
+    case Kind::kNone:
+    case Kind::kToolCall:
+    case Kind::kToolCallRequired:
+      return {};
+  }
+  return {};
+}
+
+}  // namespace
+
+types::ScriptPlay make_script_play(std::string_view text, uint32_t step, std::string_view finish,
+                                   uint32_t pace_ms, const tokenizer::Tokenizer& tokenizer) {
+  types::ScriptPlay play;
+  tokenizer.encode(text, tokenizer::Added::kMatch, play.tokens);
+  play.step = std::max(step, 1u);
+  play.pace_ms = pace_ms;
+  play.ends_with_stop = finish != "length";
+  return play;
+}
+
+core::Result<types::Request> make_engine_request(const recipe::CodecRequest& request,
+                                                 const recipe::CodecOptions& options,
+                                                 const EngineView& engine) {
+  HADAL_TRY_VOID(check_constraint(request, engine));
+  if (!request.conversation.images.empty()) {
+    return refused("this server reads no pictures yet; send text only",
+                   request.conversation.images.front().path);
+  }
+  const recipe::Extension& extension = request.extension;
+  if (!engine.script && extension.draft.value_or(0) > 0)
+    return refused("drafting is not available on this server yet; leave hadal.draft out or 0",
+                   "hadal.draft");
+  if (!engine.script && !extension.accept.empty())
+    return refused("drafting is not available on this server yet; leave hadal.accept out",
+                   "hadal.accept");
+
+  types::Request out;
+  if (!request.raw_tokens.empty()) {
+    out.prompt = request.raw_tokens;
+  } else {
+    HADAL_TRY(out.prompt,
+              recipe::tokenize(recipe::render_request(request, options), *engine.tokenizer));
+  }
+  if (out.prompt.empty()) return refused("the prompt is empty; give at least one token", "prompt");
+  HADAL_TRY(const uint32_t by_dialect,
+            recipe::resolve_max_tokens(request, out.prompt.size(), options));
+  const uint32_t context = std::min(engine.limits.max_context, engine.limits.max_request_tokens);
+  if (out.prompt.size() >= context) {
+    return core::Error{core::Code::kContextTooLong,
+                       fmt::format("the prompt has {} tokens and this server takes {} with the "
+                                   "answer; shorten the conversation",
+                                   out.prompt.size(), context),
+                       "messages"};
+  }
+  const auto room = context - static_cast<uint32_t>(out.prompt.size());
+  if (request.sampling.max_tokens && by_dialect > room) {
+    return core::Error{core::Code::kContextTooLong,
+                       fmt::format("the prompt has {} tokens and {} are asked for, but this server "
+                                   "takes {} in all; lower max_tokens to at most {}",
+                                   out.prompt.size(), by_dialect, context, room),
+                       "max_tokens"};
+  }
+  out.max_tokens = std::max(1u, std::min(by_dialect, room));
+  out.sampling = sampling_of(request);
+  out.min_tokens = extension.min_tokens;
+  out.ignore_eos = extension.ignore_eos;
+  out.use_prefix_cache = extension.prefix_cache;
+  out.want_timings = extension.timings;
+  if (engine.end_token >= 0) out.end_tokens = {engine.end_token};
+  if (extension.script) {
+    const auto& script = *extension.script;
+    out.script = make_script_play(script.text, script.step, script.finish, script.pace_ms,
+                                  *engine.tokenizer);
+  }
+  return out;
+}
+
+}  // namespace hadal::serving
