@@ -1,0 +1,358 @@
+#include "gateway/serving/service.h"
+
+#include <algorithm>
+#include <random>
+
+#include <fmt/format.h>
+
+#include "base/core/log.h"
+#include "base/tokenizer/utf8.h"
+#include "gateway/recipe/error_body.h"
+#include "gateway/recipe/json_value.h"
+#include "gateway/serving/answer.h"
+
+namespace hadal::serving {
+namespace {
+
+// Bodies up to here are read on the connection's thread: a fraction of a millisecond.
+constexpr size_t kInlineBody = 16 << 10;
+
+uint64_t random_salt() {
+  std::random_device random;
+  return (uint64_t{random()} << 32) | random();
+}
+
+int64_t unix_seconds() {
+  return std::chrono::duration_cast<std::chrono::seconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+recipe::Api api_of_path(std::string_view path) {
+  if (path.starts_with("/anthropic/") || path.starts_with("/v1/messages") || path == "/messages")
+    return recipe::Api::kMessages;
+  return path.ends_with("/responses") || path.starts_with("/v1/responses") ? recipe::Api::kResponses
+                                                                           : recipe::Api::kChat;
+}
+
+core::Code code_of_status(int status) {
+  switch (status) {
+    case 401:
+      return core::Code::kUnauthorized;
+    case 404:
+    case 405:
+      return core::Code::kNotFound;
+    case 413:
+      return core::Code::kTooLarge;
+    case 503:
+      return core::Code::kUnavailable;
+    default:
+      return core::Code::kInvalidRequest;
+  }
+}
+
+void append_ids(std::string& out, const std::vector<types::TokenId>& ids) {
+  out += '[';
+  for (size_t i = 0; i < ids.size(); ++i)
+    fmt::format_to(std::back_inserter(out), "{}{}", i == 0 ? "" : ",", ids[i]);
+  out += ']';
+}
+
+}  // namespace
+
+Service::Service(const ServiceConfig& config, const tokenizer::Tokenizer& tokenizer,
+                 types::EnginePort& engine, metrics::Registry& registry, const http::ApiKeys* keys,
+                 ScriptFile* script_file)
+    : config_(config),
+      tokenizer_(tokenizer),
+      vocabulary_(tokenizer),
+      engine_(engine),
+      registry_(registry),
+      keys_(keys),
+      script_file_(script_file),
+      id_salt_(random_salt()),
+      workers_(std::max(1u, config.n_workers)) {
+  add_routes();
+}
+
+Service::~Service() = default;
+
+void Service::add_routes() {
+  for (const Dialect& dialect : dialects()) {
+    for (const std::string_view path : dialect.paths) {
+      router_.add(
+          "POST", path,
+          [this, &dialect](std::shared_ptr<http::Exchange> exchange, const http::Request& request) {
+            generate(dialect, std::move(exchange), request);
+          });
+    }
+  }
+  using Exchange = std::shared_ptr<http::Exchange>;
+  router_.add("GET", "/health", [](const Exchange& exchange, const http::Request&) {
+    exchange->respond({200, "application/json", {}, R"({"status":"alive"})"});
+  });
+  router_.add("GET", "/ready", [this](const Exchange& exchange, const http::Request&) {
+    const bool ready = ready_;
+    exchange->respond({ready ? 200 : 503,
+                       "application/json",
+                       {},
+                       ready ? R"({"status":"ready"})" : R"({"status":"not ready"})"});
+  });
+  router_.add("GET", "/metrics", [this](const Exchange& exchange, const http::Request&) {
+    const std::string model = config_.served_names.empty() ? "hadal" : config_.served_names.front();
+    exchange->respond({200,
+                       "text/plain; version=0.0.4; charset=utf-8",
+                       {},
+                       registry_.prometheus({{"model_name", model}, {"engine", "0"}})});
+  });
+  router_.add("GET", "/v1/models", [this](const Exchange& exchange, const http::Request&) {
+    list_models(exchange, {});
+  });
+  router_.add("GET", "/v1/models/{id}",
+              [this](const Exchange& exchange, const http::Request& request) {
+                list_models(exchange, request.path_param("id"));
+              });
+  router_.add("POST", "/tokenize", [this](const Exchange& exchange, const http::Request& request) {
+    tokenize(exchange, request);
+  });
+  router_.add("POST", "/detokenize",
+              [this](const Exchange& exchange, const http::Request& request) {
+                detokenize(exchange, request);
+              });
+}
+
+void Service::handle(std::shared_ptr<http::Exchange> exchange) {
+  const http::Request& request = exchange->request();
+  if (request.method == "OPTIONS" && !request.header("access-control-request-method").empty()) {
+    exchange->respond({204, "", {}, ""});  // the server adds the CORS headers
+    return;
+  }
+  http::Router::Match match = router_.match(request.method, request.path);
+  const bool open = match.pattern == "/health" || match.pattern == "/ready";
+  const bool admin = request.path.starts_with("/admin");
+  if (admin ? !(admin_guard_ && admin_guard_(request))
+            : (!open && keys_ != nullptr && !keys_->tenant_of(request))) {
+    http::Response response = error_response(
+        401, request.path,
+        admin ? "the admin paths answer with the admin token, or on loopback if there is none"
+              : "an API key is needed: send Authorization: Bearer KEY or x-api-key: KEY");
+    response.headers.push_back({"WWW-Authenticate", "Bearer, Basic realm=\"hadal\""});
+    exchange->respond(std::move(response));
+    return;
+  }
+  if (match.endpoint == nullptr) {
+    const bool known = !match.pattern.empty();
+    http::Response response = error_response(
+        known ? 405 : 404, request.path,
+        known ? fmt::format("{} does not take {}; it takes {}", request.path, request.method,
+                            match.allow)
+              : fmt::format("there is no {} here; the paths are listed in the documentation",
+                            request.path));
+    if (known) response.headers.push_back({"Allow", match.allow});
+    exchange->respond(std::move(response));
+    return;
+  }
+  if (match.params.empty() && request.body.size() <= kInlineBody) {
+    (*match.endpoint)(exchange, request);
+    return;
+  }
+  auto work = [exchange, endpoint = match.endpoint, params = std::move(match.params)] {
+    http::Request with_params = exchange->request();
+    with_params.path_params = params;
+    (*endpoint)(exchange, with_params);
+  };
+  if (request.body.size() <= kInlineBody) {
+    work();
+  } else {
+    workers_.run(std::move(work));
+  }
+}
+
+std::string Service::tenant_of(const http::Request& request) const {
+  return keys_ == nullptr ? std::string() : keys_->tenant_of(request).value_or("");
+}
+
+void Service::refuse(const std::shared_ptr<http::Exchange>& exchange, const core::Error& error,
+                     recipe::Api api) const {
+  http::Response response{recipe::http_status(error.code),
+                          "application/json",
+                          {},
+                          recipe::error_body(error, api, config_.codec.compat)};
+  if (response.status == 429 || response.status == 503)
+    response.headers.push_back({"Retry-After", "1"});
+  exchange->respond(std::move(response));
+}
+
+void Service::generate(const Dialect& dialect, std::shared_ptr<http::Exchange> exchange,
+                       const http::Request& request) {
+  if (!ready_) {
+    refuse(exchange,
+           {core::Code::kUnavailable,
+            "the model is loading or the server is shutting down; try again later"},
+           dialect.api);
+    return;
+  }
+  auto parsed = dialect.parse(request.body, config_.codec);
+  if (!parsed) {
+    refuse(exchange, parsed.error(), dialect.api);
+    return;
+  }
+  recipe::CodecRequest& codec = *parsed;
+  if (config_.script && !codec.extension.script && script_file_ != nullptr)
+    codec.extension.script = script_file_->match(codec, dialect.api);
+  const EngineView view{.tokenizer = &tokenizer_,
+                        .limits = engine_.limits(),
+                        .end_token = config_.end_token,
+                        .script = config_.script};
+  auto made = make_engine_request(codec, config_.codec, view);
+  if (!made) {
+    refuse(exchange, made.error(), dialect.api);
+    return;
+  }
+  made->tenant = tenant_of(request);
+  const uint64_t number = next_request_.fetch_add(std::max(1u, codec.sampling.n));
+  recipe::ResponseIdentity identity;
+  identity.id = fmt::format("{}{:016x}{:08x}", dialect.id_prefix, id_salt_, number);
+  identity.created = unix_seconds();
+  identity.fingerprint = "hadal";
+  identity.seed = id_salt_ ^ (number * 0x9e3779b97f4a7c15u);
+  identity.reasoning_key = config_.codec.reasoning_key;
+  identity.now = unix_seconds;
+
+  recipe::ResponseStream::Parts parts;
+  if (codec.extension.return_token_ids) parts.prompt_ids = made->prompt;
+  parts.writer = dialect.make_writer(codec.parse, codec.response, vocabulary_, std::move(identity));
+  recipe::Usage prompt;
+  prompt.prompt_tokens = static_cast<uint32_t>(made->prompt.size());
+  std::vector<types::Request> requests;
+  for (uint32_t choice = 0; choice < std::max(1u, codec.sampling.n); ++choice) {
+    types::Request one = choice + 1 == std::max(1u, codec.sampling.n) ? std::move(*made) : *made;
+    one.id = static_cast<types::RequestId>(number + choice);
+    one.sampling.stream = choice;
+    requests.push_back(std::move(one));
+  }
+  parts.parse = std::move(codec.parse);
+  parts.response = std::move(codec.response);
+  parts.extension = std::move(codec.extension);
+  parts.vocabulary = &vocabulary_;
+  auto answer = std::make_shared<Answer>(
+      Answer::Parts{.exchange = std::move(exchange),
+                    .text = std::move(codec.text),
+                    .stream = std::make_unique<recipe::ResponseStream>(std::move(parts)),
+                    .api = dialect.api,
+                    .compat = config_.codec.compat,
+                    .engine = &engine_,
+                    .on_finished = {}});
+  answer->start(std::move(requests), prompt);
+}
+
+void Service::list_models(const std::shared_ptr<http::Exchange>& exchange, std::string_view id) {
+  std::string list;
+  const uint32_t context =
+      std::min(engine_.limits().max_context, engine_.limits().max_request_tokens);
+  for (const std::string& name : config_.served_names) {
+    if (!id.empty() && name != id) continue;
+    if (!list.empty()) list += ',';
+    list += R"({"id":)";
+    recipe::append_json_string(list, name);
+    fmt::format_to(std::back_inserter(list),
+                   R"(,"object":"model","created":0,"owned_by":"hadal","max_model_len":{}}})",
+                   context);
+  }
+  if (id.empty()) {
+    exchange->respond({200, "application/json", {}, R"({"object":"list","data":[)" + list + "]}"});
+  } else if (list.empty()) {
+    refuse(exchange,
+           {core::Code::kNotFound,
+            fmt::format("there is no model {}; GET /v1/models lists those that are served", id),
+            "model"},
+           recipe::Api::kChat);
+  } else {
+    exchange->respond({200, "application/json", {}, list});
+  }
+}
+
+void Service::tokenize(const std::shared_ptr<http::Exchange>& exchange,
+                       const http::Request& request) {
+  recipe::JsonDoc doc;
+  if (const auto parsed = doc.parse(request.body); !parsed) {
+    refuse(exchange, parsed.error(), recipe::Api::kChat);
+    return;
+  }
+  const recipe::JsonValue text = doc.root()["prompt"] ? doc.root()["prompt"] : doc.root()["text"];
+  if (!text.is_string()) {
+    refuse(exchange, {core::Code::kInvalidRequest, "prompt: must be a text", "prompt"},
+           recipe::Api::kChat);
+    return;
+  }
+  std::vector<types::TokenId> ids;
+  tokenizer_.encode(text.str(),
+                    doc.root()["add_special_tokens"].is_true() ? tokenizer::Added::kMatch
+                                                               : tokenizer::Added::kIgnore,
+                    ids);
+  std::string out = fmt::format(R"({{"count":{},"max_model_len":{},"tokens":)", ids.size(),
+                                engine_.limits().max_context);
+  append_ids(out, ids);
+  exchange->respond({200, "application/json", {}, out + "}"});
+}
+
+void Service::detokenize(const std::shared_ptr<http::Exchange>& exchange,
+                         const http::Request& request) {
+  recipe::JsonDoc doc;
+  if (const auto parsed = doc.parse(request.body); !parsed) {
+    refuse(exchange, parsed.error(), recipe::Api::kChat);
+    return;
+  }
+  const recipe::JsonValue tokens = doc.root()["tokens"];
+  std::string bytes;
+  bool good = tokens.is_array();
+  size_t index = 0;
+  if (good) {
+    for (const recipe::JsonValue token : tokens) {
+      const double id = token.is_number() ? token.number() : -1;
+      good = id >= 0 && id < tokenizer_.size() && tokenizer_.has(static_cast<types::TokenId>(id));
+      if (!good) break;
+      bytes += tokenizer_.bytes_of(static_cast<types::TokenId>(id));
+      ++index;
+    }
+  }
+  if (!good) {
+    const std::string path = tokens.is_array() ? fmt::format("tokens[{}]", index) : "tokens";
+    refuse(exchange,
+           {core::Code::kInvalidRequest,
+            fmt::format("{}: must be {}", path,
+                        tokens.is_array() ? "an id of the vocabulary" : "a list of token ids"),
+            path},
+           recipe::Api::kChat);
+    return;
+  }
+  std::string out = R"({"prompt":)";
+  recipe::append_json_string(out, tokenizer::lossy_utf8(bytes));
+  exchange->respond({200, "application/json", {}, out + "}"});
+}
+
+http::Response Service::error_response(int status, std::string_view path,
+                                       std::string_view message) {
+  const core::Error error{code_of_status(status), std::string(message)};
+  return {status,
+          "application/json",
+          {},
+          recipe::error_body(error, api_of_path(path), config_.codec.compat)};
+}
+
+void Service::on_done(const http::Exchange& exchange, std::chrono::microseconds took) {
+  const http::Request& request = exchange.request();
+  const auto match = router_.match(request.method, request.path);
+  const std::string route = match.pattern.empty() ? "unknown" : std::string(match.pattern);
+  registry_
+      .counter("hadal_http_requests_total", "Answered HTTP requests.",
+               {{"route", route}, {"status", fmt::format("{}", exchange.status())}})
+      .add();
+  if (!config_.log_requests || route == "/metrics" || route == "/health" || route == "/ready")
+    return;
+  HADAL_LOG(kInfo, "http", "{} {} {} {:.1f} ms id={} peer={}", request.method, route,
+            exchange.status(), static_cast<double>(took.count()) / 1000.0, request.request_id,
+            request.peer);
+}
+
+}  // namespace hadal::serving

@@ -1,0 +1,80 @@
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/metrics/metrics.h"
+#include "base/tokenizer/tokenizer.h"
+#include "base/types/engine_port.h"
+#include "gateway/http/api_keys.h"
+#include "gateway/http/router.h"
+#include "gateway/http/server.h"
+#include "gateway/recipe/options.h"
+#include "gateway/serving/dialects.h"
+#include "gateway/serving/engine_request.h"
+#include "gateway/serving/script_file.h"
+#include "gateway/serving/tokenizer_vocabulary.h"
+#include "gateway/serving/workers.h"
+
+namespace hadal::serving {
+
+struct ServiceConfig {
+  recipe::CodecOptions codec;
+  std::vector<std::string> served_names;  // for /v1/models; codec.model_names decides what is taken
+  types::TokenId end_token = -1;
+  bool script = false;
+  uint32_t n_workers = 1;  // threads that read large bodies
+  bool log_requests = true;
+};
+
+// The server's HTTP side: routes, keys, the three dialects, tokenising, health and metrics. admin/
+// adds its routes to router(). All references outlive it. Thread-safe.
+class Service : public http::Handler {
+ public:
+  Service(const ServiceConfig& config, const tokenizer::Tokenizer& tokenizer,
+          types::EnginePort& engine, metrics::Registry& registry, const http::ApiKeys* keys,
+          ScriptFile* script_file);
+  ~Service() override;
+
+  http::Router& router() { return router_; }  // before the server starts
+  void set_ready(bool ready) { ready_ = ready; }
+  // Paths that need no key: alive and ready. Paths under /admin are checked by `admin_guard`.
+  void set_admin_guard(std::function<bool(const http::Request&)> guard) {
+    admin_guard_ = std::move(guard);
+  }
+
+  void handle(std::shared_ptr<http::Exchange> exchange) override;
+  http::Response error_response(int status, std::string_view path,
+                                std::string_view message) override;
+  void on_done(const http::Exchange& exchange, std::chrono::microseconds took) override;
+
+ private:
+  void add_routes();
+  void generate(const Dialect& dialect, std::shared_ptr<http::Exchange> exchange,
+                const http::Request& request);
+  void tokenize(const std::shared_ptr<http::Exchange>& exchange, const http::Request& request);
+  void detokenize(const std::shared_ptr<http::Exchange>& exchange, const http::Request& request);
+  void list_models(const std::shared_ptr<http::Exchange>& exchange, std::string_view id);
+  void refuse(const std::shared_ptr<http::Exchange>& exchange, const core::Error& error,
+              recipe::Api api) const;
+  std::string tenant_of(const http::Request& request) const;
+
+  const ServiceConfig config_;
+  const tokenizer::Tokenizer& tokenizer_;
+  const TokenizerVocabulary vocabulary_;
+  types::EnginePort& engine_;
+  metrics::Registry& registry_;
+  const http::ApiKeys* keys_;
+  ScriptFile* script_file_;
+  std::function<bool(const http::Request&)> admin_guard_;
+  http::Router router_;
+  std::atomic<bool> ready_{false};
+  std::atomic<uint64_t> next_request_{1};
+  const uint64_t id_salt_;
+  Workers workers_;
+};
+
+}  // namespace hadal::serving
