@@ -67,6 +67,40 @@ void add_model_flags(CLI::App& sub, ModelFlags& flags) {
       ->check(CLI::IsMember({"exact", "bounded"}));
 }
 
+void add_run(CLI::App& app, RunOptions& o, std::function<int()>& chosen) {
+  CLI::App* sub = app.add_subcommand("run", "answers a prompt, or chats in the terminal");
+  sub->footer(
+      "example: hadal run \"What does the command grep do?\"\n"
+      "With no PROMPT, a text on stdin is the prompt; a terminal on stdin opens a chat.");
+  sub->add_option("PROMPT", o.prompt, "the question; several words in quotes");
+  add_model_flags(*sub, o.model);
+  sub->add_option("--system", o.system, "what the model shall be or do, in front of everything");
+  sub->add_option("--thinking", o.thinking, "off, low, high or max (default: high; demo: off)")
+      ->check(CLI::IsMember({"off", "low", "high", "max"}));
+  sub->add_flag("--raw", o.raw,
+                "PROMPT is the whole input: no chat encoding, nothing added; control tokens may "
+                "be spelt in it");
+  sub->add_option("--temperature", o.temperature, "0: the likeliest (default: 1; demo: 0)")
+      ->check(CLI::Range(0.0, 100.0));
+  sub->add_option("--top-k", o.top_k, "draw among the k likeliest; 0: all")
+      ->check(CLI::Range(0, INT32_MAX));
+  sub->add_option("--top-p", o.top_p, "draw among the likeliest that sum to p")
+      ->check(CLI::Range(1e-6, 1.0));
+  sub->add_option("--min-p", o.min_p, "draw among those at least this share of the likeliest")
+      ->check(CLI::Range(0.0, 1.0));
+  sub->add_option("--repetition-penalty", o.repetition_penalty, "divides what occurred; 1: off")
+      ->check(CLI::Range(0.01, 100.0));
+  sub->add_option("--presence-penalty", o.presence_penalty, "off what was said at all; 0: off")
+      ->check(CLI::Range(-2.0, 2.0));
+  sub->add_option("--frequency-penalty", o.frequency_penalty,
+                  "off for each time it was said; 0: off")
+      ->check(CLI::Range(-2.0, 2.0));
+  sub->add_option("--seed", o.seed, "the same seed gives the same answer (default: random)");
+  sub->add_option("--max-tokens", o.max_tokens, "tokens of an answer at most")
+      ->check(CLI::Range(1u, UINT32_MAX));
+  sub->callback([&] { chosen = [&] { return cmd_run(o); }; });
+}
+
 void add_score(CLI::App& app, ScoreOptions& o, std::function<int()>& chosen) {
   CLI::App* sub = app.add_subcommand("score", "log-probabilities of given token ids");
   sub->footer("example: hadal score --model DIR --tokens ids.json --top-n 3 --logits out.npy");
@@ -101,6 +135,8 @@ int run_cli(int argc, char** argv) {
   std::function<int()> chosen;
 
   // Commands in the order of docs/architecture.md 3.2.
+  RunOptions run;
+  add_run(app, run, chosen);
   ScoreOptions score;
   add_score(app, score, chosen);
   MakeModelOptions make_model;

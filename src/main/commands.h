@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,24 @@
 // holds the function. A function returns the exit code: 0 done, 1 could not (message printed with
 // the mend), 2 wrong usage.
 namespace hadal::main {
+
+struct RunOptions {
+  ModelFlags model;
+  std::optional<std::string> prompt;  // none: stdin if it is no terminal, else a chat
+  std::string system;
+  std::string thinking;  // off, low, high, max; "": the model's usual
+  bool raw = false;
+  std::optional<float> temperature;
+  int32_t top_k = 0;
+  float top_p = 1.0f;
+  float min_p = 0.0f;
+  float repetition_penalty = 1.0f;
+  float presence_penalty = 0.0f;
+  float frequency_penalty = 0.0f;
+  std::optional<uint64_t> seed;
+  uint32_t max_tokens = 0;  // 0: a usual number
+};
+int cmd_run(const RunOptions& options);
 
 struct ScoreOptions {
   ModelFlags model;
