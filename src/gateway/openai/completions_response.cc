@@ -95,7 +95,8 @@ class CompletionsWriter final : public ResponseWriter {
   void end_choice(uint32_t choice, const ChoiceEnd& end, const Usage& usage, bool last,
                   std::string& out) override {
     Choice& at = choices_[choice];
-    at.finish.assign("\"").append(chat_finish_reason(end.finish)).append("\"");
+    at.finish.clear();
+    append_quoted(at.finish, chat_finish_reason(end.finish));
     at.extension = end.extension;
     if (plan_.stream) {
       out.append("data: ").append(head_);
