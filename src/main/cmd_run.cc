@@ -41,17 +41,16 @@ core::Error refused(std::string message) {
 
 core::Status check_text(std::string_view what, std::string_view text) {
   if (recipe::is_utf8(text)) return {};
-  size_t good = 0;
-  while (good < text.size() && recipe::is_utf8(text.substr(0, good + 1))) ++good;
-  // A character of several bytes is valid as a whole only.
-  for (size_t n = good + 1; n <= text.size() && n <= good + 4; ++n) {
-    if (recipe::is_utf8(text.substr(0, n))) {
-      good = n;
-      break;
+  const auto valid_piece = [&](size_t at) {
+    for (size_t n = 1; n <= 4; ++n) {
+      if (recipe::is_utf8(text.substr(at, n))) return n;
     }
-  }
+    return size_t{0};
+  };
+  size_t good = 0;
+  while (const size_t n = valid_piece(good)) good += n;
   return refused(
-      fmt::format("the {} is not valid UTF-8 at byte {} or after; convert it, for "
+      fmt::format("the {} is not valid UTF-8 at byte {}; convert it, for "
                   "example with iconv -f latin1 -t utf-8",
                   what, good));
 }
