@@ -128,6 +128,19 @@ void add_make_model(CLI::App& app, MakeModelOptions& o, std::function<int()>& ch
 
 }  // namespace
 
+namespace {
+
+// Arguments go to the command as they are.
+void add_serve(CLI::App& app, std::function<int()>& chosen) {
+  CLI::App* sub =
+      app.add_subcommand("serve", "the HTTP server; hadal serve --help lists its options");
+  sub->set_help_flag();
+  sub->prefix_command();
+  sub->callback([sub, &chosen] { chosen = [args = sub->remaining()] { return cmd_serve(args); }; });
+}
+
+}  // namespace
+
 int run_cli(int argc, char** argv) {
   CLI::App app{"Hadal: inference for DeepSeek-V4.1-Flash", "hadal"};
   app.set_version_flag("--version", kVersion);
@@ -137,6 +150,7 @@ int run_cli(int argc, char** argv) {
   // Commands in the order of docs/architecture.md 3.2.
   RunOptions run;
   add_run(app, run, chosen);
+  add_serve(app, chosen);
   ScoreOptions score;
   add_score(app, score, chosen);
   MakeModelOptions make_model;

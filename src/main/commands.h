@@ -48,4 +48,7 @@ struct MakeModelOptions {
 };
 int cmd_make_model(const MakeModelOptions& options);
 
+// Takes its arguments as they are: its options are those of a file, too (main/option_table.h).
+int cmd_serve(const std::vector<std::string>& args);
+
 }  // namespace hadal::main
