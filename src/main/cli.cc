@@ -101,6 +101,26 @@ void add_run(CLI::App& app, RunOptions& o, std::function<int()>& chosen) {
   sub->callback([&] { chosen = [&] { return cmd_run(o); }; });
 }
 
+void add_encode(CLI::App& app, EncodeOptions& o, std::function<int()>& chosen) {
+  CLI::App* sub = app.add_subcommand("encode", "a request's prompt, as text and token ids");
+  sub->footer(
+      "example: hadal encode body.json --api messages --tokenizer tokenizer.json\n"
+      "With --stdin-jsonl each line of stdin is one case, and each line of stdout its answer.");
+  sub->add_option("BODY", o.body, "file with the request's JSON; - is stdin");
+  sub->add_option("--api", o.api, "chat, messages, responses, completions or conversation")
+      ->check(CLI::IsMember({"chat", "messages", "responses", "completions", "conversation"}));
+  sub->add_option("--model-version", o.model_version, "the prompt format: v4 or v4.1")
+      ->check(CLI::IsMember({"v4", "v4.1"}));
+  sub->add_option("--profile", o.profile, "recipe, or reference: the checkpoint's own encoder")
+      ->check(CLI::IsMember({"recipe", "reference"}));
+  sub->add_option("--compat", o.compat, "recipe: what deepseek-recipe 0.2.0 does, faults included")
+      ->check(CLI::IsMember({"recipe"}));
+  sub->add_option("--model", o.model_dir, "folder with tokenizer.json (default: the demo model)");
+  sub->add_option("--tokenizer", o.tokenizer, "tokenizer.json, instead of a model's");
+  sub->add_flag("--stdin-jsonl", o.stdin_jsonl, "batch mode: one JSON object a line");
+  sub->callback([&] { chosen = [&] { return cmd_encode(o); }; });
+}
+
 void add_score(CLI::App& app, ScoreOptions& o, std::function<int()>& chosen) {
   CLI::App* sub = app.add_subcommand("score", "log-probabilities of given token ids");
   sub->footer("example: hadal score --model DIR --tokens ids.json --top-n 3 --logits out.npy");
@@ -128,19 +148,6 @@ void add_make_model(CLI::App& app, MakeModelOptions& o, std::function<int()>& ch
 
 }  // namespace
 
-namespace {
-
-// Arguments go to the command as they are.
-void add_serve(CLI::App& app, std::function<int()>& chosen) {
-  CLI::App* sub =
-      app.add_subcommand("serve", "the HTTP server; hadal serve --help lists its options");
-  sub->set_help_flag();
-  sub->prefix_command();
-  sub->callback([sub, &chosen] { chosen = [args = sub->remaining()] { return cmd_serve(args); }; });
-}
-
-}  // namespace
-
 int run_cli(int argc, char** argv) {
   CLI::App app{"Hadal: inference for DeepSeek-V4.1-Flash", "hadal"};
   app.set_version_flag("--version", kVersion);
@@ -150,7 +157,8 @@ int run_cli(int argc, char** argv) {
   // Commands in the order of docs/architecture.md 3.2.
   RunOptions run;
   add_run(app, run, chosen);
-  add_serve(app, chosen);
+  EncodeOptions encode;
+  add_encode(app, encode, chosen);
   ScoreOptions score;
   add_score(app, score, chosen);
   MakeModelOptions make_model;

@@ -30,6 +30,17 @@ struct RunOptions {
 };
 int cmd_run(const RunOptions& options);
 
+struct EncodeOptions {
+  std::string body;  // file, "-": stdin
+  std::string api = "chat";
+  std::string model_version = "v4.1";
+  std::string profile = "recipe";
+  std::string compat;  // "recipe" or ""
+  std::string model_dir, tokenizer;
+  bool stdin_jsonl = false;
+};
+int cmd_encode(const EncodeOptions& options);
+
 struct ScoreOptions {
   ModelFlags model;
   std::string tokens;  // JSON array of ids
@@ -47,8 +58,5 @@ struct MakeModelOptions {
   uint64_t shard_bytes = 0;  // 0: one file
 };
 int cmd_make_model(const MakeModelOptions& options);
-
-// Takes its arguments as they are: its options are those of a file, too (main/option_table.h).
-int cmd_serve(const std::vector<std::string>& args);
 
 }  // namespace hadal::main

@@ -80,6 +80,13 @@ core::Status read_logprobs(JsonValue body, CodecRequest& request) {
 
 core::Status read_sampling(JsonValue body, const CodecOptions& options,
                            recipe::SamplingFields& fields, CodecRequest& request) {
+  HADAL_TRY_VOID(read_logprobs(body, request));
+  fields.top_logprobs = optional_integer(body["top_logprobs"]);
+  return read_completion_sampling(body, options, fields, request);
+}
+
+core::Status read_completion_sampling(JsonValue body, const CodecOptions& options,
+                                      recipe::SamplingFields& fields, CodecRequest& request) {
   fields.temperature = optional_number(body["temperature"]);
   fields.top_p = optional_number(body["top_p"]);
   fields.frequency_penalty = optional_number(body["frequency_penalty"]);
@@ -92,8 +99,6 @@ core::Status read_sampling(JsonValue body, const CodecOptions& options,
     }
   }
   fields.seed = optional_integer(body["seed"]);
-  fields.top_logprobs = optional_integer(body["top_logprobs"]);
-  HADAL_TRY_VOID(read_logprobs(body, request));
   HADAL_TRY_VOID(recipe::check_sampling(fields, options));
   HADAL_TRY_VOID(read_choices(body, options, request));
   if (!options.compat) HADAL_TRY_VOID(read_own_sampling(body, request));

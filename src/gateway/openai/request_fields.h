@@ -7,9 +7,14 @@
 // What Chat Completions, Completions and Responses read in the same way.
 namespace hadal::openai {
 
-// Sampling, stream, stop, n and logprobs of Chat Completions and Completions.
+// Sampling, stream, stop, n and logprobs of Chat Completions.
 core::Status read_sampling(recipe::JsonValue body, const recipe::CodecOptions& options,
                            recipe::SamplingFields& fields, recipe::CodecRequest& request);
+
+// The same for Completions, whose `logprobs` is a number.
+core::Status read_completion_sampling(recipe::JsonValue body, const recipe::CodecOptions& options,
+                                      recipe::SamplingFields& fields,
+                                      recipe::CodecRequest& request);
 
 recipe::ToolChoice choice_of(std::string_view word);
 

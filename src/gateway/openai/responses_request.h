@@ -1,5 +1,6 @@
 #pragma once
 
+#include <span>
 #include <string>
 
 #include "base/core/result.h"
@@ -7,8 +8,10 @@
 
 namespace hadal::openai {
 
-// Reads the body of POST /v1/responses.
-core::Result<recipe::CodecRequest> parse_responses_request(std::string body,
-                                                           const recipe::CodecOptions& options);
+// Reads the body of POST /v1/responses. `history`: JSON lists of the items that stand before its
+// input (stored input and output of previous_response_id or of the conversation), oldest first.
+core::Result<recipe::CodecRequest> parse_responses_request(
+    std::string body, const recipe::CodecOptions& options,
+    std::span<const std::string> history = {});
 
 }  // namespace hadal::openai

@@ -2,18 +2,21 @@
 
 #include <string>
 
+#include <fmt/format.h>
+
 namespace hadal::recipe {
 
 namespace {
 
 // The public instructions of Codex for its apply_patch tool (github.com/openai/codex, Apache-2.0).
 // The models know the tool by this text, and prompts must equal those of deepseek-recipe 0.2.0.
-constexpr std::string_view kApplyPatch =
+// (V4 has one empty line less after the first paragraph.)
+constexpr std::string_view kApplyPatchHead =
     "Use the `apply_patch` tool to edit files.\n"
     "Your patch language is a stripped‑down, file‑oriented diff format designed to "
     "be easy to parse and safe to apply. You can think of it as a high‑level "
-    "envelope:\n"
-    "\n"
+    "envelope:\n";
+constexpr std::string_view kApplyPatchTail =
     "*** Begin Patch\n"
     "[ one or more file sections ]\n"
     "*** End Patch\n"
@@ -117,8 +120,9 @@ std::string_view custom_arguments(std::string_view input, RequestText& text) {
   return text.keep(std::move(arguments));
 }
 
-std::string_view apply_patch_description() {
-  return kApplyPatch;
+std::string_view apply_patch_description(Version version, RequestText& text) {
+  return text.keep(fmt::format("{}{}{}", kApplyPatchHead, version == Version::kV41 ? "\n" : "",
+                               kApplyPatchTail));
 }
 
 }  // namespace hadal::recipe

@@ -15,6 +15,6 @@ void make_custom_tool(std::string_view syntax, std::string_view grammar, Request
 std::string_view custom_arguments(std::string_view input, RequestText& text);
 
 // The description of apply_patch that deepseek-recipe 0.2.0 shows.
-std::string_view apply_patch_description();
+std::string_view apply_patch_description(Version version, RequestText& text);
 
 }  // namespace hadal::recipe

@@ -58,7 +58,9 @@ struct ToolInput {
   ToolKind kind = ToolKind::kFunction;
   std::string_view grammar, grammar_syntax;  // custom tools
   std::string_view parameters_text;          // wins over `parameters`
+  bool needs_parameters = false;             // absent or null parameters are no schema
 };
+core::Status check_tool_name(const ToolInput& tool);
 struct ToolRules {
   bool has_format = false;  // a response format was given
   bool is_hidden = false;   // tool_choice none: only names are checked

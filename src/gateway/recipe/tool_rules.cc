@@ -12,32 +12,6 @@ namespace {
 
 constexpr size_t kMaxNameBytes = 128;
 
-core::Status check_name(const ToolInput& tool) {
-  const std::string path = tool.path + ".name";
-  const auto bad = [&](std::string problem) {
-    return invalid(fmt::format("Invalid '{}': {}", path, problem), path);
-  };
-  if (tool.local_name.empty()) {
-    return bad(
-        "empty string. Expected a string with minimum length 1, but got an empty string "
-        "instead.");
-  }
-  if (tool.local_name.size() > kMaxNameBytes) {
-    return bad(
-        fmt::format("string too long. Expected a string with maximum length {}, but got a "
-                    "string with length {} instead.",
-                    kMaxNameBytes, tool.local_name.size()));
-  }
-  const bool fits = std::ranges::all_of(tool.local_name, [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
-           c == '-';
-  });
-  if (fits) return {};
-  return bad(
-      "string does not match pattern. Expected a string that matches the pattern "
-      "'^[a-zA-Z0-9_-]+$'.");
-}
-
 core::Status check_parameters(const ToolInput& tool) {
   const auto bad = [&](const std::string& problem) {
     return invalid(fmt::format("Invalid schema for function '{}': {}", tool.name, problem),
@@ -85,11 +59,37 @@ core::Status check_strict_mix(std::span<const ToolInput> tools, bool has_format,
 
 }  // namespace
 
+core::Status check_tool_name(const ToolInput& tool) {
+  const std::string path = tool.path + ".name";
+  const auto bad = [&](std::string problem) {
+    return invalid(fmt::format("Invalid '{}': {}", path, problem), path);
+  };
+  if (tool.local_name.empty()) {
+    return bad(
+        "empty string. Expected a string with minimum length 1, but got an empty string "
+        "instead.");
+  }
+  if (tool.local_name.size() > kMaxNameBytes) {
+    return bad(
+        fmt::format("string too long. Expected a string with maximum length {}, but got a "
+                    "string with length {} instead.",
+                    kMaxNameBytes, tool.local_name.size()));
+  }
+  const bool fits = std::ranges::all_of(tool.local_name, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-';
+  });
+  if (fits) return {};
+  return bad(
+      "string does not match pattern. Expected a string that matches the pattern "
+      "'^[a-zA-Z0-9_-]+$'.");
+}
+
 core::Status add_tools(std::span<const ToolInput> tools, ToolRules rules,
                        const CodecOptions& options, CodecRequest& request) {
   std::unordered_set<std::string_view> names;
   for (const ToolInput& tool : tools) {
-    if (tool.kind == ToolKind::kFunction || !options.compat) HADAL_TRY_VOID(check_name(tool));
+    if (tool.kind == ToolKind::kFunction || !options.compat) HADAL_TRY_VOID(check_tool_name(tool));
     if (!names.insert(tool.name).second && !rules.is_hidden) {
       return invalid("Tool names must be unique.", tool.path + ".name");
     }
@@ -115,7 +115,7 @@ core::Status add_tools(std::span<const ToolInput> tools, ToolRules rules,
       // Never shown, never called.
     } else if (definition.strict) {
       HADAL_TRY_VOID(make_strict(tool, request, definition));
-    } else if (!tool.parameters.absent_or_null()) {
+    } else if (!tool.parameters.absent_or_null() || tool.needs_parameters) {
       HADAL_TRY_VOID(check_parameters(tool));
     }
     Conversation& conversation = request.conversation;
