@@ -146,6 +146,18 @@ void add_make_model(CLI::App& app, MakeModelOptions& o, std::function<int()>& ch
   sub->callback([&] { chosen = [&] { return cmd_make_model(o); }; });
 }
 
+void add_inspect(CLI::App& app, InspectOptions& o, std::function<int()>& chosen) {
+  CLI::App* sub = app.add_subcommand("inspect", "compare a checkpoint with its config.json");
+  sub->footer("example: hadal inspect DIR; hadal inspect --layout-only config.json");
+  sub->add_option("path", o.path, "model folder; with --layout-only a config.json")->required();
+  sub->add_flag("--layout-only", o.layout_only, "what a checkpoint of this config.json must hold");
+  sub->add_flag("--full", o.full, "with --layout-only: every tensor");
+  sub->add_flag("--no-values", o.no_values, "names, types and shapes only: reads no weights");
+  sub->add_flag("--engram-tables", o.engram_tables, "look for NaN in the Engram tables too");
+  sub->add_flag("--json", o.json, "print JSON");
+  sub->callback([&] { chosen = [&] { return cmd_inspect(o); }; });
+}
+
 }  // namespace
 
 int run_cli(int argc, char** argv) {
@@ -163,6 +175,8 @@ int run_cli(int argc, char** argv) {
   add_score(app, score, chosen);
   MakeModelOptions make_model;
   add_make_model(app, make_model, chosen);
+  InspectOptions inspect;
+  add_inspect(app, inspect, chosen);
 
   try {
     app.parse(argc, argv);

@@ -59,4 +59,14 @@ struct MakeModelOptions {
 };
 int cmd_make_model(const MakeModelOptions& options);
 
+struct InspectOptions {
+  std::string path;            // model folder; with layout_only a config.json
+  bool layout_only = false;    // what a checkpoint of the config must hold
+  bool full = false;           // with layout_only: one line a tensor
+  bool no_values = false;      // do not read the weights
+  bool engram_tables = false;  // read the Engram tables too
+  bool json = false;
+};
+int cmd_inspect(const InspectOptions& options);
+
 }  // namespace hadal::main

@@ -11,6 +11,7 @@
 #include "base/tokenizer/engram_map.h"
 #include "base/tokenizer/tokenizer.h"
 #include "compute/backends/cpu/cpu_backend.h"
+#include "compute/weights/audit.h"
 #include "compute/weights/read_file.h"
 
 namespace hadal::main {
@@ -86,6 +87,8 @@ core::Result<LoadedModel> load_model(const ModelFlags& flags) {
   HADAL_TRY(out.config, weights::load_model_config(flags.model_dir + "/config.json"));
   HADAL_TRY(out.backend, make_backend(flags));
   HADAL_TRY(out.checkpoint, weights::Checkpoint::open(flags.model_dir));
+  HADAL_TRY_VOID(
+      weights::audit_checkpoint(*out.checkpoint, out.config, {.n_threads = flags.threads}));
   model::ModelOptions options;
   options.block_tokens = flags.block_tokens;
   HADAL_TRY(options.token_map, load_token_map(flags.model_dir, out.config));
