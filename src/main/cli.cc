@@ -101,6 +101,23 @@ void add_run(CLI::App& app, RunOptions& o, std::function<int()>& chosen) {
   sub->callback([&] { chosen = [&] { return cmd_run(o); }; });
 }
 
+void add_generate(CLI::App& app, GenerateOptions& o, std::function<int()>& chosen) {
+  CLI::App* sub = app.add_subcommand("generate", "answers a file of requests (OpenAI batch lines)");
+  sub->footer(
+      "example: hadal generate in.jsonl -o out.jsonl\n"
+      "A line in: {\"custom_id\":\"1\",\"method\":\"POST\",\"url\":\"/v1/chat/completions\","
+      "\"body\":{...}}\n"
+      "Results come in the order in which they are done. The same command goes on after an "
+      "interruption.");
+  sub->add_option("IN", o.input, "file of request lines")->required();
+  sub->add_option("-o,--output", o.output, "file of result lines; results in it are kept")
+      ->required();
+  add_model_flags(*sub, o.model);
+  sub->add_option("--max-running", o.max_running, "answers that are generated at a time")
+      ->check(CLI::Range(1, 16384));
+  sub->callback([&] { chosen = [&] { return cmd_generate(o); }; });
+}
+
 void add_encode(CLI::App& app, EncodeOptions& o, std::function<int()>& chosen) {
   CLI::App* sub = app.add_subcommand("encode", "a request's prompt, as text and token ids");
   sub->footer(
@@ -169,6 +186,8 @@ int run_cli(int argc, char** argv) {
   // Commands in the order of docs/architecture.md 3.2.
   RunOptions run;
   add_run(app, run, chosen);
+  GenerateOptions generate;
+  add_generate(app, generate, chosen);
   EncodeOptions encode;
   add_encode(app, encode, chosen);
   ScoreOptions score;

@@ -30,6 +30,13 @@ struct RunOptions {
 };
 int cmd_run(const RunOptions& options);
 
+struct GenerateOptions {
+  ModelFlags model;
+  std::string input, output;  // JSON lines
+  uint32_t max_running = 0;   // 0: the engine's choice
+};
+int cmd_generate(const GenerateOptions& options);
+
 struct EncodeOptions {
   std::string body;  // file, "-": stdin
   std::string api = "chat";
