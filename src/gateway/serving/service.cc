@@ -7,6 +7,8 @@
 
 #include "base/core/log.h"
 #include "base/tokenizer/utf8.h"
+#include "gateway/anthropic/messages_request.h"
+#include "gateway/anthropic/response_factory.h"
 #include "gateway/recipe/error_body.h"
 #include "gateway/recipe/json_value.h"
 #include "gateway/serving/answer.h"
@@ -112,6 +114,11 @@ void Service::add_routes() {
               [this](const Exchange& exchange, const http::Request& request) {
                 list_models(exchange, request.path_param("id"));
               });
+  for (const char* path : {"/v1/messages/count_tokens", "/anthropic/v1/messages/count_tokens"}) {
+    router_.add("POST", path, [this](const Exchange& exchange, const http::Request& request) {
+      count_tokens(exchange, request);
+    });
+  }
   router_.add("POST", "/tokenize", [this](const Exchange& exchange, const http::Request& request) {
     tokenize(exchange, request);
   });
@@ -219,9 +226,8 @@ void Service::generate(const Dialect& dialect, std::shared_ptr<http::Exchange> e
   identity.reasoning_key = config_.codec.reasoning_key;
   identity.now = unix_seconds;
 
-  recipe::ResponseStream::Parts parts;
-  if (codec.extension.return_token_ids) parts.prompt_ids = made->prompt;
-  parts.writer = dialect.make_writer(codec.parse, codec.response, vocabulary_, std::move(identity));
+  std::vector<types::TokenId> prompt_ids;
+  if (codec.extension.return_token_ids) prompt_ids = made->prompt;
   recipe::Usage prompt;
   prompt.prompt_tokens = static_cast<uint32_t>(made->prompt.size());
   std::vector<types::Request> requests;
@@ -231,19 +237,35 @@ void Service::generate(const Dialect& dialect, std::shared_ptr<http::Exchange> e
     one.sampling.stream = choice;
     requests.push_back(std::move(one));
   }
-  parts.parse = std::move(codec.parse);
-  parts.response = std::move(codec.response);
-  parts.extension = std::move(codec.extension);
-  parts.vocabulary = &vocabulary_;
-  auto answer = std::make_shared<Answer>(
-      Answer::Parts{.exchange = std::move(exchange),
-                    .text = std::move(codec.text),
-                    .stream = std::make_unique<recipe::ResponseStream>(std::move(parts)),
-                    .api = dialect.api,
-                    .compat = config_.codec.compat,
-                    .engine = &engine_,
-                    .on_finished = {}});
+  auto stream = anthropic::make_response_stream(std::move(codec.parse), std::move(codec.response),
+                                                std::move(codec.extension), vocabulary_,
+                                                std::move(identity), std::move(prompt_ids));
+  auto answer = std::make_shared<Answer>(Answer::Parts{.exchange = std::move(exchange),
+                                                       .text = std::move(codec.text),
+                                                       .stream = std::move(stream),
+                                                       .api = dialect.api,
+                                                       .compat = config_.codec.compat,
+                                                       .engine = &engine_,
+                                                       .on_finished = {}});
   answer->start(std::move(requests), prompt);
+}
+
+void Service::count_tokens(const std::shared_ptr<http::Exchange>& exchange,
+                           const http::Request& request) {
+  // max_tokens is not needed to count; the parser asks for what the dialect's own endpoint asks
+  // for.
+  auto parsed = anthropic::parse_messages_request(request.body, config_.codec);
+  if (!parsed) {
+    refuse(exchange, parsed.error(), recipe::Api::kMessages);
+    return;
+  }
+  const auto ids = recipe::tokenize(recipe::render_request(*parsed, config_.codec), tokenizer_);
+  if (!ids) {
+    refuse(exchange, ids.error(), recipe::Api::kMessages);
+    return;
+  }
+  exchange->respond(
+      {200, "application/json", {}, fmt::format(R"({{"input_tokens":{}}})", ids->size())});
 }
 
 void Service::list_models(const std::shared_ptr<http::Exchange>& exchange, std::string_view id) {

@@ -13,10 +13,10 @@
 #include "gateway/http/router.h"
 #include "gateway/http/server.h"
 #include "gateway/recipe/options.h"
+#include "gateway/recipe/tokenizer_vocabulary.h"
 #include "gateway/serving/dialects.h"
 #include "gateway/serving/engine_request.h"
 #include "gateway/serving/script_file.h"
-#include "gateway/serving/tokenizer_vocabulary.h"
 #include "gateway/serving/workers.h"
 
 namespace hadal::serving {
@@ -55,6 +55,7 @@ class Service : public http::Handler {
   void add_routes();
   void generate(const Dialect& dialect, std::shared_ptr<http::Exchange> exchange,
                 const http::Request& request);
+  void count_tokens(const std::shared_ptr<http::Exchange>& exchange, const http::Request& request);
   void tokenize(const std::shared_ptr<http::Exchange>& exchange, const http::Request& request);
   void detokenize(const std::shared_ptr<http::Exchange>& exchange, const http::Request& request);
   void list_models(const std::shared_ptr<http::Exchange>& exchange, std::string_view id);
@@ -64,7 +65,7 @@ class Service : public http::Handler {
 
   const ServiceConfig config_;
   const tokenizer::Tokenizer& tokenizer_;
-  const TokenizerVocabulary vocabulary_;
+  const recipe::TokenizerVocabulary vocabulary_;
   types::EnginePort& engine_;
   metrics::Registry& registry_;
   const http::ApiKeys* keys_;
