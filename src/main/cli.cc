@@ -177,6 +177,19 @@ void add_inspect(CLI::App& app, InspectOptions& o, std::function<int()>& chosen)
 
 }  // namespace
 
+namespace {
+
+// Arguments go to the command as they are.
+void add_serve(CLI::App& app, std::function<int()>& chosen) {
+  CLI::App* sub =
+      app.add_subcommand("serve", "the HTTP server; hadal serve --help lists its options");
+  sub->set_help_flag();
+  sub->prefix_command();
+  sub->callback([sub, &chosen] { chosen = [args = sub->remaining()] { return cmd_serve(args); }; });
+}
+
+}  // namespace
+
 int run_cli(int argc, char** argv) {
   CLI::App app{"Hadal: inference for DeepSeek-V4.1-Flash", "hadal"};
   app.set_version_flag("--version", kVersion);
@@ -186,6 +199,7 @@ int run_cli(int argc, char** argv) {
   // Commands in the order of docs/architecture.md 3.2.
   RunOptions run;
   add_run(app, run, chosen);
+  add_serve(app, chosen);
   GenerateOptions generate;
   add_generate(app, generate, chosen);
   EncodeOptions encode;

@@ -76,4 +76,7 @@ struct InspectOptions {
 };
 int cmd_inspect(const InspectOptions& options);
 
+// Takes its arguments as they are: its options are those of a file, too (main/option_table.h).
+int cmd_serve(const std::vector<std::string>& args);
+
 }  // namespace hadal::main
