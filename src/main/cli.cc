@@ -175,6 +175,22 @@ void add_inspect(CLI::App& app, InspectOptions& o, std::function<int()>& chosen)
   sub->callback([&] { chosen = [&] { return cmd_inspect(o); }; });
 }
 
+void add_bench_cache(CLI::App& bench, BenchCacheOptions& o, std::function<int()>& chosen) {
+  CLI::App* sub = bench.add_subcommand("cache", "prefix cache policy on recorded requests");
+  sub->footer("example: hadal bench cache traces/ --blocks 10000");
+  sub->add_option("traces", o.traces, "trace files, or folders with *.jsonl (docs/cache.md)");
+  sub->add_option("--blocks", o.blocks, "cache sizes in blocks")->delimiter(',');
+  sub->add_option("--percent", o.percent, "cache sizes in percent of the unique blocks")
+      ->delimiter(',');
+  sub->add_option("--spread-hours", o.spread_hours, "sessions begin at random over so many hours")
+      ->delimiter(',');
+  sub->add_option("--seed", o.seed, "of those beginnings");
+  sub->add_flag("!--no-clairvoyant", o.clairvoyant, "leave out the bound that knows the future");
+  sub->add_option("--capacity", o.capacity, "no trace: bytes and time of a cache of so many blocks")
+      ->check(CLI::Range(16, 100'000'000));
+  sub->callback([&o, &chosen] { chosen = [&o] { return cmd_bench_cache(o); }; });
+}
+
 }  // namespace
 
 namespace {
@@ -210,6 +226,11 @@ int run_cli(int argc, char** argv) {
   add_make_model(app, make_model, chosen);
   InspectOptions inspect;
   add_inspect(app, inspect, chosen);
+
+  CLI::App* bench = app.add_subcommand("bench", "named workloads, one JSON line each");
+  bench->require_subcommand(1);
+  BenchCacheOptions bench_cache;
+  add_bench_cache(*bench, bench_cache, chosen);
 
   try {
     app.parse(argc, argv);

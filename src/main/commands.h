@@ -79,4 +79,15 @@ int cmd_inspect(const InspectOptions& options);
 // Takes its arguments as they are: its options are those of a file, too (main/option_table.h).
 int cmd_serve(const std::vector<std::string>& args);
 
+struct BenchCacheOptions {
+  std::vector<std::string> traces;  // files or folders
+  std::vector<uint32_t> blocks;     // cache sizes; empty: the usual ones of each kind of trace
+  std::vector<double> percent;      // the same as shares of the trace's unique blocks
+  std::vector<double> spread_hours{24, 2};  // over which sessions without start times begin
+  uint64_t seed = 1;
+  bool clairvoyant = true;
+  uint32_t capacity = 0;  // not 0: measure policy and index at this many blocks, without a trace
+};
+int cmd_bench_cache(const BenchCacheOptions& options);
+
 }  // namespace hadal::main

@@ -28,12 +28,13 @@ struct Node {
   uint32_t older = kNil, newer = kNil;           // by recency, or by age as a ghost
   uint32_t last_child = kNil;                    // touched last; check that it is still one
   uint32_t n_children = 0, n_rule_children = 0;  // known; members of the rule's directory
-  uint16_t cell = 0;
+  uint16_t cell = 0;     // kind of the observation that its last touch began (hazard.h)
   uint16_t touch_n = 0;  // blocks of the request that touched last, at most 65535
-  uint8_t bin = 0;       // age bins of this observation that are accounted for already
+  uint8_t bin = 0;       // of the rule's list that it is in
   uint8_t flags = 0;
-  uint8_t turn = 0;
-  uint8_t n_branches = 0;  // distinct continuations ever, at most 255
+  uint8_t n_touches = 0;       // at most 255; 0: no observation yet
+  uint8_t turn : 4 = 0;        // at most 15
+  uint8_t n_branches : 4 = 0;  // distinct continuations ever, at most 15
 
   bool has(uint8_t flag) const { return (flags & flag) != 0; }
 };

@@ -15,8 +15,6 @@ inline constexpr BlockId kNoBlock{0xFFFFFFFFu};
 enum class NodeId : uint32_t {};
 inline constexpr NodeId kNoNode{0xFFFFFFFFu};
 
-class TurnHazard;
-
 enum class Policy : uint8_t {
   kLru,         // least recently used, deepest first
   kTurnHazard,  // learns how long a prefix of each kind stays worth its place (docs/cache.md)
@@ -30,12 +28,21 @@ struct PrefixCacheOptions {
   std::optional<uint32_t> n_ghosts;
 };
 
+// What the cache knows of a request when it comes, before its blocks are inserted or touched.
+struct Arrival {
+  uint32_t n_known = 0;  // leading blocks seen before
+  uint32_t turn = 1;     // of a conversation, from 1
+  bool has_gap = false;
+  double gap_s = 0;  // since its last turn
+};
+
 // What a request tells the policy when it touches its blocks.
 struct Touch {
   double now_s = 0;              // any origin, never goes back
-  uint32_t n_blocks = 0;         // of the whole request
+  uint32_t n_blocks = 0;         // of the whole request, the partial last one included
   bool last_is_partial = false;  // the final one of the chain is not full (traces only)
   uint32_t n_output = 0;         // generated tokens
+  Arrival arrival;
 };
 
 // Which prefixes are in the pool, and which of them to give up: names, recency and statistics, no
@@ -69,20 +76,21 @@ class PrefixCache {
   NodeId insert(const BlockHash& hash, NodeId parent, BlockId block);
   void hold(NodeId node);    // first owner came
   void unhold(NodeId node);  // last owner went: may be evicted from now on
+  // A request for this chain comes. Scores the directories, changes nothing else.
+  Arrival arrive(std::span<const BlockHash> chain, double now_s);
   // A request is done with these blocks (or, in simulations, arrives). Learns, and renews them.
   void touch(std::span<const BlockHash> chain, const Touch& touch);
   // Gives up the block least worth keeping; nullopt if all resident ones are held.
   std::optional<BlockId> evict();
-  // The same for a given one, with everything below it left to be evicted by age. Not held.
-  void evict(NodeId node);
 
   uint32_t n_resident() const;
   uint32_t n_held() const;
   uint64_t n_evicted() const;
   uint64_t bytes() const;  // of all tables
-  // Would the policy keep this node if it had to choose now? For simulations: a block that the
-  // leading directory has refused already need not be inserted.
+  // Is the node in the directory that leads? For simulations: what it has refused already need not
+  // be inserted.
   bool wanted(NodeId node) const;
+  bool rule_leads() const;
   // Checks every invariant; slow. Aborts with the values if one is broken.
   void check_integrity() const;
 

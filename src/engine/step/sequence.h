@@ -49,6 +49,7 @@ struct Sequence {
   kv::NodeId last_node = kv::kNoNode;         // of block n_sealed - 1
   uint32_t last_snapshot_at = 0;
 
+  kv::Arrival arrival;
   std::vector<kv::BlockHash> chain;  // names of full blocks; empty without prefix cache
 
   // While a step flies: what it will add.

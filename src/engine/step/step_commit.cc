@@ -38,6 +38,10 @@ void StepLoop::commit(const sched::StepPlan& plan) {
   for (const sched::Chunk& chunk : plan.chunks) add_chunk(chunk);
 }
 
+double StepLoop::seconds_now() const {
+  return std::chrono::duration<double>(clock_.now() - began_).count();
+}
+
 void StepLoop::retire() {
   if (ended_.empty()) return;
   for (Sequence* s : ended_) give_back(*s);
@@ -49,12 +53,12 @@ void StepLoop::retire() {
 
 void StepLoop::give_back(Sequence& s) {
   if (s.uses_cache() && s.n_sealed > 0) {
-    const double now = std::chrono::duration<double>(clock_.now().time_since_epoch()).count();
     prefixes_.touch(std::span(s.chain).first(s.n_sealed),
-                    {.now_s = now,
+                    {.now_s = seconds_now(),
                      .n_blocks = (s.n_tokens() + block_tokens_ - 1) / block_tokens_,
                      .last_is_partial = false,
-                     .n_output = s.n_generated});
+                     .n_output = s.n_generated,
+                     .arrival = s.arrival});
   }
   // Deepest first, so that free blocks are taken up again in the order they lie in memory.
   while (!s.blocks.empty()) s.blocks.pop_back();
@@ -109,6 +113,7 @@ void StepLoop::admit(Sequence& s) {
     s.was_admitted = true;
     s.admitted = clock_.now();
     const kv::PrefixCache::Match match = prefixes_.match(s.chain);
+    if (s.uses_cache()) s.arrival = prefixes_.arrive(s.chain, seconds_now());
     s.timings.cached_tokens_device = hit;
     s.timings.replayed_tokens = hit - point.start;
     if (s.uses_cache()) {

@@ -79,6 +79,7 @@ class StepLoop {
   // commit
   void commit(const sched::StepPlan& plan);
   void retire();
+  double seconds_now() const;  // since the loop was made
   void give_back(Sequence& s);
   void preempt(Sequence& s);
   void admit(Sequence& s);
@@ -90,6 +91,7 @@ class StepLoop {
   const uint32_t block_tokens_;
   StepRunner& runner_;
   const core::Clock& clock_;
+  const core::TimePoint began_ = clock_.now();
   EngineMetrics& metrics_;
   sched::PlanRecorder* recorder_;
 
