@@ -12,6 +12,7 @@
 #include "main/commands.h"
 #include "main/engine_stack.h"
 #include "main/terminal_answer.h"
+#include "main/terminal_line.h"
 
 namespace hadal::main {
 namespace {
@@ -138,6 +139,7 @@ class Session {
   uint64_t last_id_ = 0;
 };
 
+constexpr std::string_view kPrompt = "> ";
 constexpr std::string_view kHelp =
     "Write a question and press Enter. Ctrl-C stops an answer; Ctrl-C twice or Ctrl-D at the "
     "prompt leaves.\n"
@@ -169,20 +171,37 @@ bool obey(std::string_view command, Session& session) {
   return false;
 }
 
+InputLine edited_line(LineEditor& editor) {
+  InputLine line;
+  switch (editor.read(kPrompt, line.text)) {
+    case LineEditor::Outcome::kLine:
+      line.kind = InputLine::Kind::kLine;
+      break;
+    case LineEditor::Outcome::kInterrupted:
+      line.kind = InputLine::Kind::kInterrupted;
+      break;
+    case LineEditor::Outcome::kEnd:
+      break;
+  }
+  return line;
+}
+
 // Failures are told and survived; only a lost terminal ends the chat.
 core::Status chat(const RunOptions& options, Session& session) {
   Interrupts interrupts;
   AnswerPrinter printer(stdout);
+  std::optional<LineEditor> editor;
+  if (LineEditor::possible()) editor.emplace();
   fmt::print(stderr, "Hadal, {}. /help for help, /exit to leave.\n",
              options.model.model_dir.empty() ? "the demo model: it knows Linux commands"
                                              : options.model.model_dir);
   bool leaving = false;
   while (true) {
-    const InputLine line = read_terminal_line("> ");
+    const InputLine line = editor ? edited_line(*editor) : read_terminal_line(kPrompt);
     if (line.kind == InputLine::Kind::kEnd) break;
     if (line.kind == InputLine::Kind::kInterrupted) {
       interrupts.take();
-      fmt::print(stderr, "\n");
+      if (!editor) fmt::print(stderr, "\n");
       if (leaving) return {};
       leaving = line.text.empty();
       fmt::print(stderr, "(once more, or /exit, leaves)\n");
@@ -202,7 +221,7 @@ core::Status chat(const RunOptions& options, Session& session) {
       fmt::print(stderr, "(cut at {} tokens)\n", shown->completion.n_generated_tokens);
     fmt::print(stderr, "\n");
   }
-  fmt::print(stderr, "\n");
+  if (!editor) fmt::print(stderr, "\n");
   return {};
 }
 
