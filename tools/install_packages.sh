@@ -3,7 +3,8 @@
 set -euo pipefail
 wanted=(g++ cmake ninja-build ccache mold libboost1.81-dev libssl-dev nlohmann-json3-dev libsimdjson-dev libcli11-dev
   libtomlplusplus-dev libfmt-dev libspdlog-dev libsqlite3-dev liblmdb-dev liburing-dev libzstd-dev libxxhash-dev libutf8proc-dev
-  libturbojpeg0-dev libpng-dev libwebp-dev zlib1g-dev)
+  libturbojpeg0-dev libpng-dev libwebp-dev zlib1g-dev
+  libjs-dygraphs libjs-marked node-dompurify)
 if [ "${1:-run}" = test ]; then
   wanted+=(libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev libpcre2-dev clang-format-19 clang-tidy-19 git
     python3 python3-venv python3-numpy)

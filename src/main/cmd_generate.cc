@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "gateway/anthropic/response_factory.h"
 #include "gateway/recipe/error_body.h"
 #include "gateway/recipe/tokenizer_vocabulary.h"
 #include "gateway/serving/dialects.h"
@@ -177,24 +178,21 @@ class Generator {
     names.seed = salt_ ^ (number * 0x9e3779b97f4a7c15u);
     names.now = [] { return std::time(nullptr); };
     const uint32_t n = std::max(1u, codec.sampling.n);
-    recipe::ResponseStream::Parts parts;
-    if (codec.extension.return_token_ids) parts.prompt_ids = made.prompt;
-    parts.writer = dialect.make_writer(codec.parse, codec.response, vocabulary_, std::move(names));
-    parts.parse = std::move(codec.parse);
-    parts.response = std::move(codec.response);
-    parts.extension = std::move(codec.extension);
-    parts.vocabulary = &vocabulary_;
+    std::vector<types::TokenId> prompt_ids;
+    if (codec.extension.return_token_ids) prompt_ids = made.prompt;
+    auto stream = anthropic::make_response_stream(std::move(codec.parse), std::move(codec.response),
+                                                  std::move(codec.extension), vocabulary_,
+                                                  std::move(names), std::move(prompt_ids));
     std::vector<types::Request> requests(n, made);
     for (uint32_t choice = 0; choice < n; ++choice) {
       requests[choice].id = types::RequestId{++last_request_};
       requests[choice].sampling.stream = choice;
     }
-    const auto job = std::make_shared<BatchJob>(
-        BatchJob::Parts{.identity = identity,
-                        .text = std::move(codec.text),
-                        .stream = std::make_unique<recipe::ResponseStream>(std::move(parts)),
-                        .api = dialect.api,
-                        .results = &results_});
+    const auto job = std::make_shared<BatchJob>(BatchJob::Parts{.identity = identity,
+                                                                .text = std::move(codec.text),
+                                                                .stream = std::move(stream),
+                                                                .api = dialect.api,
+                                                                .results = &results_});
     n_in_flight_ += n;
     job->start(stack_.engine(), std::move(requests), prompt);
     return {};

@@ -1,0 +1,201 @@
+#include <algorithm>
+#include <thread>
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/resource.h>
+
+#include "base/core/log.h"
+#include "gateway/admin/admin_routes.h"
+#include "gateway/serving/service.h"
+#include "main/commands.h"
+#include "main/serve_config.h"
+
+namespace hadal::main {
+namespace {
+
+constexpr std::string_view kVersion = "0.1.0";
+
+// As many open files as the system allows: each stream is one.
+void raise_file_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+  }
+}
+
+// Collects what an engine prints at its end: requests that were cut.
+class WaitForEnd : public types::TokenSink {
+ public:
+  types::SinkAnswer on_tokens(std::span<const types::TokenEvent> events, size_t& n_taken) override {
+    n_taken = events.size();
+    return types::SinkAnswer::kContinue;
+  }
+  void on_done(const types::Completion& completion) override {
+    {
+      const std::lock_guard lock(mutex_);
+      completion_ = completion;
+      done_ = true;
+    }
+    changed_.notify_all();
+  }
+  types::Completion wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return done_; });
+    return completion_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool done_ = false;
+  types::Completion completion_;
+};
+
+// One token through the whole engine, so that the first client does not pay for first touches, and
+// a broken model is never ready.
+core::Status warm_up(EngineStack& stack) {
+  types::Request request;
+  request.id = static_cast<types::RequestId>(~uint64_t{0});
+  request.prompt.assign(8, stack.config().bos_token);
+  request.max_tokens = 1;
+  request.sampling.temperature = 0;
+  request.use_prefix_cache = false;
+  request.ignore_eos = true;
+  if (stack.is_script()) request.script = types::ScriptPlay{.tokens = {0}};
+  const auto sink = std::make_shared<WaitForEnd>();
+  HADAL_TRY_VOID(stack.engine().submit(std::move(request), sink));
+  const types::Completion completion = sink->wait();
+  if (completion.reason == types::FinishReason::kError)
+    return core::Error{core::Code::kInternal, "the warm-up step failed: " + completion.error};
+  return {};
+}
+
+recipe::CodecOptions codec_options(const ServeConfig& config, const EngineStack& stack) {
+  recipe::CodecOptions codec;
+  if (!config.any_model) {
+    codec.model_names = config.served_names;
+    codec.messages_model_names = {"claude-*"};
+  }
+  codec.strict_usage_chunk = config.strict_usage_chunk;
+  if (!stack.is_script())
+    codec.context_limit =
+        static_cast<uint32_t>(std::min<int64_t>(stack.config().max_positions, codec.context_limit));
+  return codec;
+}
+
+core::Status serve(ServeConfig& config, const OptionTable& table) {
+  metrics::Registry registry;
+  // All signals are taken by one thread, below; the others inherit this mask.
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) sigaddset(&signals, number);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+  raise_file_limit();
+  if (config.engine.model.threads == 0)
+    config.engine.model.threads =
+        std::max(1, static_cast<int>(std::thread::hardware_concurrency()) - 1);
+
+  std::unique_ptr<http::ApiKeys> keys;
+  if (!config.api_keys.empty()) {
+    HADAL_TRY(keys, http::ApiKeys::load(config.api_keys));
+  }
+  std::string admin_token;
+  if (!config.admin_token_file.empty()) {
+    HADAL_TRY(admin_token, admin::read_token_file(config.admin_token_file));
+  }
+  std::unique_ptr<serving::ScriptFile> script;
+  if (!config.script_file.empty()) {
+    HADAL_TRY(script, serving::ScriptFile::load(config.script_file));
+  }
+  HADAL_TRY(const auto stack, EngineStack::make(config.engine, registry));
+  serving::Service service({.codec = codec_options(config, *stack),
+                            .served_names = config.served_names,
+                            .end_token = stack->config().eos_token,
+                            .script = stack->is_script(),
+                            .n_workers = 1,
+                            .log_requests = config.log_requests},
+                           stack->tokenizer(), stack->engine(), registry, keys.get(), script.get());
+  const std::string resolved =
+      fmt::format(R"({{"asked":{},"resolved":{}}})", table.to_json(), stack->resolved_json());
+  service.set_admin_guard([&admin_token](const http::Request& request) {
+    return admin::admin_allowed(request, admin_token);
+  });
+  admin::add_admin_routes(service.router(), {.version = std::string(kVersion),
+                                             .resolved_json = resolved,
+                                             .token = admin_token,
+                                             .engine = &stack->engine(),
+                                             .begin_drain = [] { kill(getpid(), SIGTERM); }});
+  HADAL_TRY(const auto server, http::Server::listen(config.http, service));
+  server->start();
+  HADAL_LOG(kInfo, "serve", "config {}", resolved);
+  HADAL_TRY_VOID(warm_up(*stack));
+  service.set_ready(true);
+  HADAL_LOG(kInfo, "serve", "ready on {}://{}:{}",
+            config.http.tls_key_file.empty() ? "http" : "https", config.http.host, server->port());
+  while (true) {
+    int number = 0;
+    sigwait(&signals, &number);
+    if (number != SIGHUP) break;
+    if (keys == nullptr) continue;
+    const core::Status reloaded = keys->reload();
+    if (reloaded) {
+      HADAL_LOG(kInfo, "serve", "{} keys reloaded", keys->size());
+    } else {
+      HADAL_LOG(kError, "serve", "keys not reloaded, the old ones stay: {}",
+                reloaded.error().message);
+    }
+  }
+  HADAL_LOG(kInfo, "serve", "draining: {} requests run, at most {} ms", server->n_active(),
+            config.drain_grace_ms);
+  service.set_ready(false);
+  server->drain();
+  const uint32_t n_cut = stack->engine().drain(std::chrono::milliseconds(config.drain_grace_ms));
+  for (int i = 0; i < 200 && server->n_active() > 0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  server->stop();
+  HADAL_LOG(kInfo, "serve", "stopped; {} requests were cut", n_cut);
+  return {};
+}
+
+}  // namespace
+
+int cmd_serve(const std::vector<std::string>& args) {
+  ServeConfig config;
+  OptionTable table;
+  config.bind(table);
+  if (std::find(args.begin(), args.end(), "--help") != args.end() ||
+      std::find(args.begin(), args.end(), "-h") != args.end()) {
+    fmt::print(
+        "hadal serve: the HTTP server\n\n  hadal serve --model DIR --port 8000\n  hadal serve "
+        "--config hadal.toml\n\n{}",
+        table.help());
+    return 0;
+  }
+  // Flags twice: once to find the file, once more to win over it.
+  core::Status status = table.apply_flags(args);
+  if (status && !config.config_file.empty()) {
+    const std::string file = config.config_file;
+    status = table.apply_file(file);
+    if (status) {
+      OptionTable flags;
+      config.bind(flags);
+      status = flags.apply_flags(args);
+    }
+  }
+  if (status) status = config.finish();
+  if (!status) {
+    fmt::print(stderr, "hadal serve: {}\nsee: hadal serve --help\n", status.error().message);
+    return 2;
+  }
+  core::set_log(core::LogLevel::kInfo,
+                config.log_format == "json" ? core::LogFormat::kJson : core::LogFormat::kText);
+  const core::Status served = serve(config, table);
+  if (served) return 0;
+  fmt::print(stderr, "hadal serve: {}\n", served.error().message);
+  return 1;
+}
+
+}  // namespace hadal::main

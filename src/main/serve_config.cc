@@ -1,0 +1,90 @@
+#include "main/serve_config.h"
+
+namespace hadal::main {
+
+void ServeConfig::bind(OptionTable& t) {
+  t.text("config", config_file, "TOML file with the same names; flags win over it");
+  t.text("model", engine.model.model_dir, "model folder; empty: the bundled demo model");
+  t.choice("backend", engine.model.backend, {"", "cpu", "script"},
+           "cpu or script; empty: the best present");
+  t.text("script", script_file,
+         "with --backend script: a file of scripted answers, one JSON object a line");
+  t.text("host", http.host, "address to bind");
+  t.integer("port", http.port, 0, 65535, "port; 0: any free one");
+  t.text_list("served-name", served_names, "model name that requests may use; repeat for more");
+  t.flag("any-model", any_model, "take every model name");
+  t.text("api-keys", api_keys, "file of keys, one a line: KEY [TENANT]");
+  t.flag("insecure", insecure, "allow a non-loopback address without keys");
+  t.text("admin-token-file", admin_token_file,
+         "token of /admin; without it /admin answers on loopback only");
+  t.integer("max-context", engine.max_context, 0, 1u << 30,
+            "tokens of prompt and answer together; 0: the model's, at most 32768");
+  t.millis("drain-grace", drain_grace_ms, "how long running answers may take after SIGTERM");
+  t.integer("threads", threads, 0, 4096, "threads of the model; 0: all cores but one");
+  t.choice("cpu-level", engine.model.cpu_level, {"", "base", "avx2", "avx512", "avx512bf16"},
+           "instruction set; empty: the best");
+  t.choice("replay", engine.model.replay, {"exact", "bounded"},
+           "how windows come back after a prefix hit");
+  t.integer("prefill-chunk", prefill_chunk, 0, 1u << 20,
+            "rows of one prompt in a step; 0: sched.step-tokens");
+  t.flag("strict-usage-chunk", strict_usage_chunk, "usage in streams exactly as OpenAI sends it");
+  t.choice("log-format", log_format, {"text", "json"}, "log lines");
+  t.flag("log-requests", log_requests, "one log line a request, never with its text");
+  t.integer("kv.block-tokens", block_tokens, 2, 65536, "tokens of a cache block");
+  t.integer("kv.device-blocks", engine.device_blocks, 0, 1u << 26,
+            "blocks of the pool; 0: by kv.device-bytes");
+  t.bytes("kv.device-bytes", engine.device_bytes,
+          "bytes of the pool; 0: a tenth of free memory at most");
+  t.bytes("kv.snapshot-bytes", engine.snapshot_bytes,
+          "window states kept for exact prefix hits; 0: 256MiB");
+  t.flag("kv.prefix-cache", engine.prefix_cache, "reuse cached prefixes");
+  t.integer("sched.step-tokens", engine.step_tokens, 0, 1u << 20,
+            "rows of a step; 0: 512 on a CPU");
+  t.integer("sched.max-running", engine.max_running, 0, 65536,
+            "sequences that run at a time; 0: 16 on a CPU");
+  t.integer("sched.max-waiting", engine.max_waiting, 0, 1u << 20,
+            "requests that may wait; beyond it 429");
+  t.integer("http.threads", http_threads, 1, 256, "threads of the network");
+  t.integer("http.max-connections", http.max_connections, 1, 1u << 20, "beyond: 503");
+  t.bytes("http.max-body-bytes", max_body_bytes, "largest request body; beyond: 413");
+  t.bytes("http.max-pending-bytes", max_pending_bytes,
+          "bytes of a stream that its client does not read before its row pauses");
+  t.millis("http.header-timeout", header_timeout_ms,
+           "from the first byte of a request to the end of its head");
+  t.millis("http.body-timeout", body_timeout_ms, "without a byte of the body");
+  t.millis("http.idle-timeout", idle_timeout_ms, "of a connection between requests");
+  t.millis("http.keep-alive-comment", keep_alive_ms, "SSE comment in a silent stream");
+  t.text_list("http.cors-origin", http.cors_origins,
+              "origin that browsers may call from; * for all");
+  t.text("tls.certificate", http.tls_certificate_file, "PEM chain; with tls.key: TLS");
+  t.text("tls.key", http.tls_key_file, "PEM key");
+}
+
+core::Status ServeConfig::finish() {
+  engine.model.block_tokens = static_cast<int32_t>(block_tokens);
+  engine.model.threads = static_cast<int>(threads);
+  engine.model.prefill_chunk = static_cast<int32_t>(prefill_chunk);
+  engine.prefill_chunk = prefill_chunk;
+  http.n_threads = http_threads;
+  http.max_body_bytes = max_body_bytes;
+  http.max_pending_bytes = max_pending_bytes;
+  http.header_timeout = std::chrono::milliseconds(header_timeout_ms);
+  http.body_timeout = std::chrono::milliseconds(body_timeout_ms);
+  http.idle_timeout = std::chrono::milliseconds(idle_timeout_ms);
+  http.keep_alive_comment = std::chrono::milliseconds(keep_alive_ms);
+  const bool loopback =
+      http.host == "localhost" || http.host == "::1" || http.host.starts_with("127.");
+  if (!loopback && api_keys.empty() && !insecure) {
+    return core::Error{core::Code::kInvalidRequest,
+                       "--host " + http.host +
+                           " is reachable from outside and there are no keys: give --api-keys "
+                           "FILE, or --insecure if that is meant",
+                       "host"};
+  }
+  if (!script_file.empty() && engine.model.backend != "script") {
+    return core::Error{core::Code::kInvalidRequest, "--script needs --backend script", "script"};
+  }
+  return {};
+}
+
+}  // namespace hadal::main
