@@ -57,6 +57,12 @@ struct ScoreOptions {
 };
 int cmd_score(const ScoreOptions& options);
 
+struct SelfcheckOptions {
+  ModelFlags model;
+  int32_t n_new = 16;  // ids to generate after each prompt
+};
+int cmd_selfcheck(const SelfcheckOptions& options);
+
 struct MakeModelOptions {
   std::string config;
   std::string output;

@@ -1,0 +1,225 @@
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "compute/backends/cpu/cpu_level.h"
+#include "main/commands.h"
+#include "main/loaded_model.h"
+
+// The same prompts in every way that this machine can run them: each way must give the same ids,
+// and the same logits to the last bit.
+namespace hadal::main {
+namespace {
+
+struct Way {
+  std::string name;
+  int32_t chunk = 0;      // 0: whole prompts
+  bool together = false;  // all prompts in the same steps
+  bool all_layers = false;
+  int32_t snapshot_at = 0;  // after so many generated ids the slot moves to another one
+};
+
+struct Answer {
+  std::vector<int32_t> ids;
+  std::vector<float> logits;  // of the last row, as witness
+  bool operator==(const Answer&) const = default;
+};
+
+struct Running {
+  std::vector<int32_t> ids;
+  std::vector<uint32_t> blocks;
+  uint32_t slot = 0;
+  int32_t n_prompt = 0;
+  int32_t done = 0;  // committed
+  Answer answer;
+};
+
+class Checker {
+ public:
+  static core::Result<std::unique_ptr<Checker>> make(LoadedModel loaded, int32_t max_prompt,
+                                                     int32_t n_prompts, int32_t n_new) {
+    auto c = std::make_unique<Checker>();
+    c->loaded_ = std::move(loaded);
+    c->n_new_ = n_new;
+    const model::Model& m = *c->loaded_.model;
+    const int32_t context = max_prompt + n_new;
+    HADAL_TRY(c->workspace_, m.make_workspace({.max_rows = n_prompts * max_prompt,
+                                               .max_seqs = n_prompts,
+                                               .max_logits = n_prompts,
+                                               .max_context = context}));
+    device::Device& device = c->loaded_.backend->device();
+    HADAL_TRY(c->stream_, device.make_stream());
+    c->blocks_each_ = static_cast<uint32_t>(context / m.kv_layout().block_tokens + 1);
+    c->kv_.n_blocks = c->blocks_each_ * static_cast<uint32_t>(n_prompts);
+    c->kv_.n_slots = 2 * static_cast<uint32_t>(n_prompts);
+    HADAL_TRY(c->slabs_,
+              device.allocate(c->kv_.n_blocks * static_cast<uint64_t>(m.kv_layout().slab_bytes),
+                              device::Memory::kDevice));
+    HADAL_TRY(c->slots_,
+              device.allocate(c->kv_.n_slots * static_cast<uint64_t>(m.slot_layout().slot_bytes),
+                              device::Memory::kDevice));
+    c->kv_.slabs = c->slabs_.data();
+    c->kv_.slots = c->slots_.data();
+    return c;
+  }
+
+  core::Result<std::vector<Answer>> run(const std::vector<std::vector<int32_t>>& prompts,
+                                        const Way& way) {
+    std::vector<Running> all(prompts.size());
+    for (uint32_t i = 0; i < all.size(); ++i) {
+      all[i].ids = prompts[i];
+      all[i].n_prompt = static_cast<int32_t>(prompts[i].size());
+      all[i].slot = i;
+      all[i].blocks.resize(blocks_each_);
+      std::iota(all[i].blocks.begin(), all[i].blocks.end(), i * blocks_each_);
+      loaded_.model->reset_slot(kv_, i, *stream_);
+    }
+    std::vector<Running*> group;
+    for (Running& r : all) {
+      group.push_back(&r);
+      if (way.together && &r != &all.back()) continue;
+      while (true) {
+        std::erase_if(group, [&](Running* x) { return finished(*x); });
+        if (group.empty()) break;
+        HADAL_TRY_VOID(step(group, way));
+      }
+    }
+    std::vector<Answer> out;
+    for (Running& r : all) out.push_back(std::move(r.answer));
+    return out;
+  }
+
+ private:
+  bool finished(const Running& r) const {
+    return static_cast<int32_t>(r.answer.ids.size()) >= n_new_;
+  }
+
+  core::Status step(const std::vector<Running*>& group, const Way& way) {
+    std::vector<ops::SeqChunk> chunks;
+    std::vector<int32_t> accepted;
+    for (Running* r : group) {
+      const int32_t left = static_cast<int32_t>(r->ids.size()) - r->done;
+      const int32_t n = way.chunk > 0 ? std::min(left, way.chunk) : left;
+      chunks.push_back(
+          {.slot = r->slot,
+           .position = r->done,
+           .ids = std::span(r->ids).subspan(static_cast<size_t>(r->done), static_cast<size_t>(n)),
+           .blocks = r->blocks,
+           .n_logits = n == left ? 1 : 0,
+           .depth_from = way.all_layers ? 0 : r->n_prompt - 1});
+      accepted.push_back(n);
+    }
+    ops::build_step_batch(loaded_.model->batch_shape(), chunks, batch_);
+    loaded_.model->forward(batch_, kv_, *workspace_, *stream_);
+    const auto n = static_cast<int32_t>(batch_.logit_rows.size());
+    const int64_t vocab = loaded_.config.vocab;
+    logits_.resize(static_cast<size_t>(n * vocab));
+    if (n > 0) loaded_.model->logits(*workspace_, 0, n, {logits_.data(), n, vocab}, *stream_);
+    loaded_.model->commit(batch_, accepted, kv_, *workspace_, *stream_);
+    HADAL_TRY_VOID(stream_->synchronize());
+    const float* row = logits_.data();
+    for (size_t i = 0; i < group.size(); ++i) {
+      Running& r = *group[i];
+      r.done += accepted[i];
+      if (chunks[i].n_logits == 0) continue;
+      const auto best = static_cast<int32_t>(std::max_element(row, row + vocab) - row);
+      r.answer.logits.assign(row, row + vocab);
+      r.answer.ids.push_back(best);
+      r.ids.push_back(best);
+      row += vocab;
+      if (static_cast<int32_t>(r.answer.ids.size()) == way.snapshot_at) move_slot(r);
+    }
+    return {};
+  }
+
+  void move_slot(Running& r) {
+    std::vector<std::byte> bytes(static_cast<size_t>(loaded_.model->slot_layout().slot_bytes));
+    loaded_.model->save_slot(kv_, r.slot, bytes.data(), *stream_);
+    r.slot += kv_.n_slots / 2;
+    loaded_.model->load_slot(kv_, r.slot, bytes.data(), *stream_);
+  }
+
+  LoadedModel loaded_;
+  model::WorkspacePtr workspace_;
+  std::unique_ptr<device::Stream> stream_;
+  device::Buffer slabs_, slots_;
+  ops::KvView kv_;
+  ops::StepBatch batch_;
+  std::vector<float> logits_;
+  uint32_t blocks_each_ = 0;
+  int32_t n_new_ = 0;
+};
+
+// Lengths around the borders of the window and of groups; ids that repeat, so that n-grams do too.
+std::vector<std::vector<int32_t>> make_prompts(const weights::ModelConfig& config) {
+  std::vector<std::vector<int32_t>> out;
+  for (const int32_t n : {1, 6, config.window + 3, 2 * config.window + 33}) {
+    std::vector<int32_t> ids;
+    uint64_t state = static_cast<uint64_t>(n) * 0x9E3779B97F4A7C15u;
+    const auto span = static_cast<uint64_t>(std::min<int64_t>(config.vocab, 4096));
+    while (static_cast<int32_t>(ids.size()) < n) {
+      state = state * 6364136223846793005u + 1442695040888963407u;
+      const auto id = static_cast<int32_t>((state >> 33) % span);
+      if (id != config.image_token) ids.push_back(id);
+    }
+    out.push_back(std::move(ids));
+  }
+  return out;
+}
+
+core::Result<int> selfcheck(const SelfcheckOptions& options) {
+  const Way ways[] = {
+      {.name = "whole prompts, every layer on every row", .all_layers = true},
+      {.name = "whole prompts, tails"},
+      {.name = "chunks of 1", .chunk = 1},
+      {.name = "chunks of 7", .chunk = 7},
+      {.name = "chunks of 64, all prompts together", .chunk = 64, .together = true},
+      {.name = "all prompts together, moved by snapshot", .together = true, .snapshot_at = 3},
+  };
+  std::vector<Answer> want;
+  int bad = 0, n = 0;
+  std::vector<int> threads = {1};
+  if (options.model.threads != 1) threads.push_back(options.model.threads);
+  std::vector<std::string> levels;
+  for (const cpu::CpuLevel level : cpu::supported_levels()) levels.emplace_back(level_name(level));
+  if (!options.model.cpu_level.empty()) levels = {options.model.cpu_level};
+  for (const std::string& level : levels) {
+    for (const int count : threads) {
+      ModelFlags flags = options.model;
+      flags.cpu_level = level;
+      flags.threads = count;
+      HADAL_TRY(LoadedModel loaded, load_model(flags));
+      const std::string device = loaded.backend->device().description();
+      const std::vector<std::vector<int32_t>> prompts = make_prompts(loaded.config);
+      const auto longest = static_cast<int32_t>(prompts.back().size());
+      HADAL_TRY(auto checker, Checker::make(std::move(loaded), longest,
+                                            static_cast<int32_t>(prompts.size()), options.n_new));
+      for (const Way& way : ways) {
+        HADAL_TRY(const std::vector<Answer> got, checker->run(prompts, way));
+        if (want.empty()) want = got;
+        const bool same = got == want;
+        bad += same ? 0 : 1;
+        ++n;
+        fmt::print("{}  {}: {}\n", same ? "same" : "OTHER", device, way.name);
+        std::fflush(stdout);
+      }
+    }
+  }
+  fmt::print("{} ways, {} prompts, {} ids each: {}\n", n, want.size(), options.n_new,
+             bad == 0 ? "all the same bits" : fmt::format("{} differ", bad));
+  return bad;
+}
+
+}  // namespace
+
+int cmd_selfcheck(const SelfcheckOptions& options) {
+  const core::Result<int> done = selfcheck(options);
+  if (done) return *done == 0 ? 0 : 1;
+  fmt::print(stderr, "hadal selfcheck: {}\n", done.error().message);
+  return 1;
+}
+
+}  // namespace hadal::main
