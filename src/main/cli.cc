@@ -136,41 +136,42 @@ void add_encode(CLI::App& app, EncodeOptions& o, std::function<int()>& chosen) {
   sub->add_option("--tokenizer", o.tokenizer, "tokenizer.json, instead of a model's");
   sub->add_flag("--stdin-jsonl", o.stdin_jsonl, "batch mode: one JSON object a line");
   sub->callback([&] { chosen = [&] { return cmd_encode(o); }; });
+}
 
-  void add_selfcheck(CLI::App & app, SelfcheckOptions & o, std::function<int()> & chosen) {
-    CLI::App* sub = app.add_subcommand(
-        "selfcheck", "the same prompts give the same ids in every way this machine can run them");
-    sub->footer("example: hadal selfcheck --model DIR");
-    add_model_flags(*sub, o.model);
-    sub->add_option("--max-tokens", o.n_new, "ids to generate after each prompt")
-        ->check(CLI::Range(1, 4096));
-    sub->callback([&] { chosen = [&] { return cmd_selfcheck(o); }; });
-  }
+void add_selfcheck(CLI::App& app, SelfcheckOptions& o, std::function<int()>& chosen) {
+  CLI::App* sub = app.add_subcommand(
+      "selfcheck", "the same prompts give the same ids in every way this machine can run them");
+  sub->footer("example: hadal selfcheck --model DIR");
+  add_model_flags(*sub, o.model);
+  sub->add_option("--max-tokens", o.n_new, "ids to generate after each prompt")
+      ->check(CLI::Range(1, 4096));
+  sub->callback([&] { chosen = [&] { return cmd_selfcheck(o); }; });
+}
 
-  void add_score(CLI::App & app, ScoreOptions & o, std::function<int()> & chosen) {
-    CLI::App* sub = app.add_subcommand("score", "log-probabilities of given token ids");
-    sub->footer("example: hadal score --model DIR --tokens ids.json --top-n 3 --logits out.npy");
-    add_model_flags(*sub, o.model);
-    sub->add_option("--tokens", o.tokens, "JSON array of token ids; nothing is added")->required();
-    sub->add_option("--logits", o.logits, "also write f32 [n, vocab] logits to this .npy file");
-    sub->add_option("--top-n", o.top_n, "list the n likeliest ids at each position")
-        ->check(CLI::Range(0, 1000));
-    sub->add_flag("--plan", o.plan, "print the planned bytes of memory to stderr");
-    sub->callback([&] { chosen = [&] { return cmd_score(o); }; });
-  }
+void add_score(CLI::App& app, ScoreOptions& o, std::function<int()>& chosen) {
+  CLI::App* sub = app.add_subcommand("score", "log-probabilities of given token ids");
+  sub->footer("example: hadal score --model DIR --tokens ids.json --top-n 3 --logits out.npy");
+  add_model_flags(*sub, o.model);
+  sub->add_option("--tokens", o.tokens, "JSON array of token ids; nothing is added")->required();
+  sub->add_option("--logits", o.logits, "also write f32 [n, vocab] logits to this .npy file");
+  sub->add_option("--top-n", o.top_n, "list the n likeliest ids at each position")
+      ->check(CLI::Range(0, 1000));
+  sub->add_flag("--plan", o.plan, "print the planned bytes of memory to stderr");
+  sub->callback([&] { chosen = [&] { return cmd_score(o); }; });
+}
 
-  void add_make_model(CLI::App & app, MakeModelOptions & o, std::function<int()> & chosen) {
-    CLI::App* sub = app.add_subcommand("make-model", "write a checkpoint of random weights");
-    sub->footer("example: hadal make-model config.json -o DIR --seed 1 --tokenizer tokenizer.json");
-    sub->add_option("config", o.config, "config.json of the model; copied into the folder")
-        ->required();
-    sub->add_option("-o,--output", o.output, "folder to make; must not hold anything")->required();
-    sub->add_option("--seed", o.seed, "the same seed gives the same bytes (default 0)");
-    sub->add_option("--tokenizer", o.tokenizer, "tokenizer.json to copy into the folder");
-    sub->add_option("--shard-bytes", o.shard_bytes, "bytes of one file at most (default: one file)")
-        ->transform(CLI::AsSizeValue(false));
-    sub->callback([&] { chosen = [&] { return cmd_make_model(o); }; });
-  }
+void add_make_model(CLI::App& app, MakeModelOptions& o, std::function<int()>& chosen) {
+  CLI::App* sub = app.add_subcommand("make-model", "write a checkpoint of random weights");
+  sub->footer("example: hadal make-model config.json -o DIR --seed 1 --tokenizer tokenizer.json");
+  sub->add_option("config", o.config, "config.json of the model; copied into the folder")
+      ->required();
+  sub->add_option("-o,--output", o.output, "folder to make; must not hold anything")->required();
+  sub->add_option("--seed", o.seed, "the same seed gives the same bytes (default 0)");
+  sub->add_option("--tokenizer", o.tokenizer, "tokenizer.json to copy into the folder");
+  sub->add_option("--shard-bytes", o.shard_bytes, "bytes of one file at most (default: one file)")
+      ->transform(CLI::AsSizeValue(false));
+  sub->callback([&] { chosen = [&] { return cmd_make_model(o); }; });
+}
 
 void add_inspect(CLI::App& app, InspectOptions& o, std::function<int()>& chosen) {
   CLI::App* sub = app.add_subcommand("inspect", "compare a checkpoint with its config.json");

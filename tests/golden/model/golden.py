@@ -51,8 +51,8 @@ def levels():
 
 
 def same(hadal, out):
-    ways = [["--threads", "2", "--prefill-chunk", str(c)] for c in (1, 2, 3, 7, 64)]
-    ways += [["--threads", "1", "--prefill-chunk", "64"], ["--replay", "bounded"]]
+    ways = [["--threads", t, "--prefill-chunk", c] for c, t in (("1", "1"), ("2", "1"), ("3", "1"), ("7", "2"), ("64", "2"))]
+    ways += [["--threads", "2"], ["--replay", "bounded", "--threads", "1"]]
     ways += [["--cpu-level", level, "--threads", "2"] for level in levels()]
     bad = 0
     with tempfile.TemporaryDirectory() as tmp:
