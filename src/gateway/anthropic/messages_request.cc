@@ -57,7 +57,8 @@ class MessagesReader {
     read_system();
     HADAL_TRY_VOID(read_messages());
     HADAL_TRY_VOID(read_tool_choice());
-    HADAL_TRY_VOID(recipe::settle_reasoning(options_, "content[].thinking", request_));
+    HADAL_TRY_VOID(recipe::settle_reasoning(options_, "content[].thinking",
+                                            body_["tools"].size() > 0, request_));
     finish();
     return {};
   }
@@ -241,6 +242,7 @@ class MessagesReader {
   };
   Status close_calls(Closing why) {
     std::string ids;
+    if (options_.compat) std::ranges::sort(open_calls_);  // 0.2.0 names them in this order
     for (const std::string_view id : open_calls_) {
       if (waiting_.contains(id)) ids += fmt::format("{}{}", ids.empty() ? "" : ", ", id);
     }

@@ -40,19 +40,23 @@ class ChatReader {
     thinking.type = body_["thinking"]["type"].str();
     thinking.effort = body_["reasoning_effort"];
     recipe::resolve_thinking(thinking, options_, conversation());
-    HADAL_TRY_VOID(read_format());
-    HADAL_TRY_VOID(read_tools());
+    wants_json_ = body_["response_format"]["type"].str() == "json_object";
+    format_.given = body_["response_format"].is_object();
     HADAL_TRY_VOID(read_messages());
-    HADAL_TRY_VOID(check_prefix());
-    HADAL_TRY_VOID(read_sampling(body_, options_, sampling_, request_));
-    if (format_.format == Conversation::Format::kJsonObject && !saw_json_) {
+    HADAL_TRY_VOID(recipe::settle_reasoning(options_, "reasoning_content",
+                                            body_["tools"].size() > 0, request_));
+    HADAL_TRY_VOID(read_tools());
+    if (wants_json_ && !saw_json_) {
       return invalid(
           "Prompt must contain the word 'json' in some form to use 'response_format' of "
           "type 'json_object'.",
           "messages");
     }
+    HADAL_TRY_VOID(check_prefix());
+    HADAL_TRY_VOID(read_format());
+    HADAL_TRY_VOID(recipe::check_strict_mix(tool_rules(), options_, request_));
+    HADAL_TRY_VOID(read_sampling(body_, options_, sampling_, request_));
     HADAL_TRY_VOID(read_tool_choice());
-    HADAL_TRY_VOID(recipe::settle_reasoning(options_, "reasoning_content", request_));
     finish();
     return {};
   }
@@ -88,6 +92,10 @@ class ChatReader {
     return recipe::apply_format(format_, options_, request_);
   }
 
+  recipe::ToolRules tool_rules() const {
+    return {.has_format = format_.given, .is_hidden = body_["tool_choice"].str() == "none"};
+  }
+
   Status read_tools() {
     std::vector<recipe::ToolInput> tools;
     size_t i = 0;
@@ -110,9 +118,7 @@ class ChatReader {
       }
       tools.push_back(std::move(input));
     }
-    const recipe::ToolRules rules{.has_format = format_.given,
-                                  .is_hidden = body_["tool_choice"].str() == "none"};
-    return recipe::add_tools(tools, rules, options_, request_);
+    return recipe::add_tools(tools, tool_rules(), options_, request_);
   }
 
   Status read_tool_choice() {
@@ -276,7 +282,7 @@ class ChatReader {
   }
 
   void note(std::string_view text) {
-    if (format_.format == Conversation::Format::kJsonObject && !saw_json_) {
+    if (wants_json_ && !saw_json_) {
       saw_json_ = recipe::mentions_json(text);
     }
   }
@@ -352,16 +358,18 @@ class ChatReader {
   Status check_prefix() {
     if (!prefix_) return {};
     const std::string where = fmt::format("messages[{}].prefix", *prefix_);
-    if (*prefix_ + 1 != body_["messages"].size()) {
+    // Messages that leave nothing in the prompt do not count.
+    const Message& last = conversation().messages.back();
+    if (last.role != Role::kAssistant || last.path != fmt::format("messages[{}]", *prefix_)) {
       return invalid(
           "Invalid completion message: prefix set true with message which is not final "
           "message or message role is not assistant",
           where);
     }
-    if (format_.format == Conversation::Format::kJsonObject) {
+    if (wants_json_) {
       return invalid("response_format json_object should not be used with prefix", where);
     }
-    if (has_calls_ || !conversation().tools.empty()) {
+    if (has_calls_ || body_["tools"].size() > 0) {
       return invalid("Function call should not be used with prefix", where);
     }
     return {};
@@ -384,7 +392,7 @@ class ChatReader {
   const JsonValue body_;
   recipe::SamplingFields sampling_;
   recipe::FormatFields format_;
-  bool saw_json_ = false;
+  bool wants_json_ = false, saw_json_ = false;
   bool has_calls_ = false;
   size_t index_ = 0;  // of the message being read
   size_t calls_index_ = 0;

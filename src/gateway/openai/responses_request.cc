@@ -50,23 +50,30 @@ class ResponsesReader {
     HADAL_TRY_VOID(recipe::check_model(model, recipe::Api::kResponses, options_));
     request_.response.model = model;
     HADAL_TRY_VOID(check_input(history));
-    HADAL_TRY_VOID(read_sampling());
+    // Plain names first: no namespaced tool may take one.
+    for (const JsonValue tool : body_["tools"]) {
+      if (tool["type"].str() == "function") names_.take(tool["name"].str());
+    }
+    HADAL_TRY_VOID(collect_tools(body_["tools"], "tools", false, declared_));
+    format_.given = body_["text"]["format"].is_object();
     recipe::ThinkingFields thinking;
     thinking.effort = body_["reasoning"]["effort"];
     recipe::resolve_thinking(thinking, options_, conversation());
-    HADAL_TRY_VOID(read_format());
-    HADAL_TRY_VOID(collect_tools(body_["tools"], "tools", false, declared_));
     HADAL_TRY_VOID(read_input(history));
+    HADAL_TRY_VOID(
+        recipe::settle_reasoning(options_, "reasoning_text", !declared_.empty(), request_));
     HADAL_TRY_VOID(add_tools());
-    if (format_.format == Conversation::Format::kJsonObject && !saw_json()) {
+    if (body_["text"]["format"]["type"].str() == "json_object" && !saw_json()) {
       return invalid(
           "Response input messages must contain the word 'json' in some form to use "
           "'text.format' of type 'json_object'.",
           "text.format");
     }
+    HADAL_TRY_VOID(read_format());
+    HADAL_TRY_VOID(recipe::check_strict_mix(tool_rules(), options_, request_));
+    HADAL_TRY_VOID(read_sampling());
     HADAL_TRY_VOID(read_tool_choice());
     hide_updates();
-    HADAL_TRY_VOID(recipe::settle_reasoning(options_, "reasoning_text", request_));
     finish();
     return {};
   }
@@ -132,10 +139,6 @@ class ResponsesReader {
 
   Status collect_tools(JsonValue tools, std::string_view path, bool deferred,
                        std::vector<ToolInput>& out) {
-    // Plain names first: no namespaced tool may take one.
-    for (const JsonValue tool : tools) {
-      if (tool["type"].str() == "function") names_.take(tool["name"].str());
-    }
     size_t i = 0;
     for (const JsonValue tool : tools) {
       const std::string where = fmt::format("{}[{}]", path, i++);
@@ -228,6 +231,10 @@ class ResponsesReader {
     return {};
   }
 
+  recipe::ToolRules tool_rules() const {
+    return {.has_format = format_.given, .is_hidden = body_["tool_choice"].str() == "none"};
+  }
+
   // All tools, declared and found, obey one set of rules; found ones are shown where they were
   // found.
   Status add_tools() {
@@ -238,9 +245,7 @@ class ResponsesReader {
       HADAL_TRY_VOID(collect_tools(found.tools, found.path, true, all));
       for (size_t i = before; i < all.size(); ++i) shown_by.emplace_back(i, found.message);
     }
-    const recipe::ToolRules rules{.has_format = format_.given,
-                                  .is_hidden = body_["tool_choice"].str() == "none"};
-    HADAL_TRY_VOID(recipe::add_tools(all, rules, options_, request_));
+    HADAL_TRY_VOID(recipe::add_tools(all, tool_rules(), options_, request_));
     for (const auto& [tool, message] : shown_by) {
       conversation().messages[message].tools.push_back(conversation().tools[tool]);
     }

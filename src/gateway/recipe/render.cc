@@ -229,6 +229,8 @@ class Renderer {
         plain("</tool_result>");
         break;
       case Role::kLatestReminder:
+        // 0.2.0 shows the first of several in a row.
+        if (compat_ && v41() && i > 0 && order_[i - 1]->role == Role::kLatestReminder) break;
         special(kReminderToken);
         content(message);
         break;

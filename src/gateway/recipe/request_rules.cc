@@ -183,8 +183,12 @@ void resolve_thinking(const ThinkingFields& fields, const CodecOptions& options,
 }
 
 core::Status settle_reasoning(const CodecOptions& options, std::string_view field_name,
-                              CodecRequest& request) {
+                              bool has_tools, CodecRequest& request) {
   Conversation& conversation = request.conversation;
+  size_t after_user = 0;
+  for (size_t i = 0; i < conversation.messages.size(); ++i) {
+    if (conversation.messages[i].role == Role::kUser) after_user = i + 1;
+  }
   for (size_t i = 0; i < conversation.messages.size(); ++i) {
     Message& message = conversation.messages[i];
     if (message.role != Role::kAssistant) continue;
@@ -193,7 +197,9 @@ core::Status settle_reasoning(const CodecOptions& options, std::string_view fiel
       message.reasoning = {};
       continue;
     }
-    if (!message.has_reasoning && !message.calls.empty() && options.reject_missing_reasoning) {
+    // Only what follows the last user text needs it, and there what calls or could have called.
+    if (!message.has_reasoning && i >= after_user && options.reject_missing_reasoning &&
+        !message.prefix && (has_tools || !message.calls.empty())) {
       return invalid(
           fmt::format("The `{}` in the thinking mode must be passed back to the API.", field_name),
           message.path);

@@ -69,6 +69,10 @@ struct ToolRules {
 core::Status add_tools(std::span<const ToolInput> tools, ToolRules rules,
                        const CodecOptions& options, CodecRequest& request);
 
+// 0.2.0 allows strict tools neither beside others nor beside a response format.
+core::Status check_strict_mix(ToolRules rules, const CodecOptions& options,
+                              const CodecRequest& request);
+
 // tool_choice after reading: a word, or the name of one tool.
 struct ToolChoiceFields {
   ToolChoice choice = ToolChoice::kAuto;
@@ -94,7 +98,7 @@ core::Status apply_format(FormatFields& fields, const CodecOptions& options, Cod
 
 // Gives every assistant turn its reasoning field, or refuses a missing one.
 core::Status settle_reasoning(const CodecOptions& options, std::string_view field_name,
-                              CodecRequest& request);
+                              bool has_tools, CodecRequest& request);
 
 // Sampling clamps, constraint and parse plan: the last step of every dialect.
 void finish_request(const SamplingFields& fields, const FormatFields& format,

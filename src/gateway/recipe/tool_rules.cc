@@ -44,19 +44,6 @@ core::Status make_strict(const ToolInput& tool, CodecRequest& request, ToolDef& 
   return {};
 }
 
-core::Status check_strict_mix(std::span<const ToolInput> tools, bool has_format,
-                              const CodecOptions& options) {
-  size_t n_strict = 0;
-  for (const ToolInput& tool : tools) n_strict += tool.strict.value_or(false) ? 1 : 0;
-  // Ours: each tool is normalised by its own flag, beside any format.
-  if (n_strict == 0 || !options.compat) return {};
-  if (n_strict != tools.size()) {
-    return invalid("Cannot use strict tool with non-strict tool in the same request", "tools");
-  }
-  if (has_format) return invalid("response_format should not be used with tools", "tools");
-  return {};
-}
-
 }  // namespace
 
 core::Status check_tool_name(const ToolInput& tool) {
@@ -94,7 +81,6 @@ core::Status add_tools(std::span<const ToolInput> tools, ToolRules rules,
       return invalid("Tool names must be unique.", tool.path + ".name");
     }
   }
-  if (!rules.is_hidden) HADAL_TRY_VOID(check_strict_mix(tools, rules.has_format, options));
   for (const ToolInput& tool : tools) {
     ToolDef definition;
     definition.name = tool.name;
@@ -122,6 +108,20 @@ core::Status add_tools(std::span<const ToolInput> tools, ToolRules rules,
     conversation.tool_store.push_back(std::move(definition));
     conversation.tools.push_back(&conversation.tool_store.back());
   }
+  return {};
+}
+
+core::Status check_strict_mix(ToolRules rules, const CodecOptions& options,
+                              const CodecRequest& request) {
+  if (rules.is_hidden || !options.compat) return {};  // ours: each tool by its own flag
+  const auto& tools = request.conversation.tool_store;
+  const auto n_strict =
+      std::ranges::count_if(tools, [](const ToolDef& tool) { return tool.strict; });
+  if (n_strict == 0) return {};
+  if (static_cast<size_t>(n_strict) != tools.size()) {
+    return invalid("Cannot use strict tool with non-strict tool in the same request", "tools");
+  }
+  if (rules.has_format) return invalid("response_format should not be used with tools", "tools");
   return {};
 }
 
