@@ -9,7 +9,7 @@
 #define EXPECT_SAME(a, b) EXPECT_TRUE((a) == (b))
 #define ASSERT_SAME(a, b) ASSERT_TRUE((a) == (b))
 
-// Tails: a prompt's rows run only as deep as later tokens need (docs/model.md, "Tails").
+// Tails: a prompt's rows run only as deep as later tokens need (docs/forward.md, "Tails").
 namespace hadal::test {
 namespace {
 

@@ -8,7 +8,7 @@
 
 namespace hadal::ops {
 
-// How deep the rows of a prompt go (docs/model.md, "Tails"). Layers above the last KV source own
+// How deep the rows of a prompt go (docs/forward.md, "Tails"). Layers above the last KV source own
 // nothing that later tokens need except window rings, so most prompt rows may stop at that source.
 enum class Replay : uint8_t {
   kExact,    // shrinking tail: bit-equal to running every layer on every row

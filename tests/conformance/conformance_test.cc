@@ -1,0 +1,89 @@
+#include <cmath>
+#include <cstring>
+
+#include <gtest/gtest.h>
+
+#include "compute/backends/cpu/cpu_backend.h"
+#include "compute/backends/cpu/cpu_level.h"
+#include "compute/formats/elements.h"
+#include "conformance/op_cases.h"
+
+// Every op on every built backend against the reference: the host's base level on one thread. The
+// host's other levels and thread counts must give the same bits; an accelerator stays within the
+// outputs' tolerances.
+namespace hadal::test {
+namespace {
+
+struct Built {
+  std::string name;
+  bool exact = true;
+  std::unique_ptr<ops::Backend> backend;
+};
+
+std::unique_ptr<ops::Backend> cpu_backend(const std::string& level, int threads) {
+  auto made = cpu::make_cpu_backend({.n_threads = threads, .level = level, .pin = false});
+  return std::move(made).value();
+}
+
+std::vector<Built> built_backends() {
+  std::vector<Built> out;
+  for (const cpu::CpuLevel level : cpu::supported_levels()) {
+    const std::string name(level_name(level));
+    out.push_back({name + ", 1 thread", true, cpu_backend(name, 1)});
+    out.push_back({name + ", 3 threads", true, cpu_backend(name, 3)});
+  }
+  return out;
+}
+
+// Distance in representable values of the output's type; equal bits are 0, NaN against a number is
+// far.
+int64_t distance(const Output& a, const Output& b, size_t i) {
+  const auto ordered = [](uint32_t u, uint32_t sign) {
+    return (u & sign) != 0 ? -static_cast<int64_t>(u & (sign - 1)) : static_cast<int64_t>(u);
+  };
+  if (a.type == OutType::kF32) {
+    uint32_t x, y;
+    std::memcpy(&x, a.bytes.data() + 4 * i, 4);
+    std::memcpy(&y, b.bytes.data() + 4 * i, 4);
+    return std::abs(ordered(x, 0x80000000u) - ordered(y, 0x80000000u));
+  }
+  uint16_t x, y;
+  std::memcpy(&x, a.bytes.data() + 2 * i, 2);
+  std::memcpy(&y, b.bytes.data() + 2 * i, 2);
+  return std::abs(ordered(x, 0x8000u) - ordered(y, 0x8000u));
+}
+
+void expect_conforms(const Output& got, const Output& want, bool exact, const std::string& where) {
+  ASSERT_EQ(got.bytes.size(), want.bytes.size()) << where;
+  const bool numbers = got.type == OutType::kF32 || got.type == OutType::kBf16;
+  if (exact || !numbers || want.ulps == 0) {
+    const auto at = std::mismatch(got.bytes.begin(), got.bytes.end(), want.bytes.begin()).first;
+    EXPECT_TRUE(at == got.bytes.end())
+        << where << ": " << got.name << " differs at byte " << at - got.bytes.begin();
+    return;
+  }
+  const size_t n = got.bytes.size() / (got.type == OutType::kF32 ? 4 : 2);
+  for (size_t i = 0; i < n; ++i)
+    ASSERT_LE(distance(got, want, i), want.ulps) << where << ": " << got.name << " element " << i;
+}
+
+TEST(Conformance, EveryOpOnEveryBuiltBackend) {
+  std::vector<OpCase> cases = dense_cases();
+  for (OpCase& c : attention_cases()) cases.push_back(std::move(c));
+  const auto reference = cpu_backend("base", 1);
+  const std::vector<Built> built = built_backends();
+  for (const OpCase& c : cases) {
+    Bench reference_bench(*reference);
+    const std::vector<Output> want = c.run(reference_bench);
+    for (const Built& b : built) {
+      Bench bench(*b.backend);
+      const std::vector<Output> got = c.run(bench);
+      ASSERT_EQ(got.size(), want.size());
+      for (size_t i = 0; i < got.size(); ++i)
+        expect_conforms(got[i], want[i], b.exact, c.name + " on " + b.name);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace hadal::test
