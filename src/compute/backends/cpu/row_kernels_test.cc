@@ -9,6 +9,7 @@
 
 #include "compute/backends/cpu/cpu_level.h"
 #include "compute/backends/cpu/select.h"
+#include "compute/formats/quantise.h"
 
 namespace hadal::cpu {
 namespace {
@@ -153,6 +154,44 @@ TEST(RowKernels, QuantisersAreBitEqualOnEveryLevel) {
     };
     const auto want = run(kRowKernelsBase);
     for (const Named& level : compiled_levels()) EXPECT_EQ(run(*level.kernels), want) << level.name;
+  }
+}
+
+// Every finite bf16 number, beside neighbours of its own magnitude and scaled copies of a few
+// patterns that hit each rounding tie.
+TEST(RowKernels, QuantisersAreThoseOfTheFormatsToTheBit) {
+  std::vector<uint16_t> all;
+  for (uint32_t u = 0; u < 0x8000; ++u) {
+    if ((u & 0x7F80) == 0x7F80) continue;
+    all.push_back(static_cast<uint16_t>(u % 3 == 0 ? u | 0x8000 : u));
+  }
+  Values v;
+  for (int i = 0; i < 4096; ++i) {
+    const auto top = static_cast<uint16_t>(0x3F80 + 8 * (i % 200));
+    for (int j = 0; j < 32; ++j) {
+      const float f = formats::bf16_to_float(top) * std::round(v.next() * 4) / 64;
+      all.push_back(j == 0 ? top : formats::bf16_from_float(f));
+    }
+  }
+  const auto n = static_cast<int64_t>(all.size()) / 32 * 32;
+  uint8_t got[64], want[64];
+  uint16_t values[32], want_values[32];
+  for (const Named& level : compiled_levels()) {
+    for (int64_t i = 0; i < n; i += 32) {
+      const uint16_t* x = all.data() + i;
+      level.kernels->snap8(x, 32, values);
+      formats::aq8_values(x, 32, want_values);
+      ASSERT_EQ(std::memcmp(values, want_values, 64), 0) << level.name << " group " << i;
+      level.kernels->pack_window(x, 32, got);
+      formats::pack_window(x, 32, want);
+      ASSERT_EQ(std::memcmp(got, want, 33), 0) << level.name << " window " << i;
+      level.kernels->pack_key(x, 32, got, got + 16);
+      formats::pack_key(x, 32, want, want + 16);
+      ASSERT_EQ(std::memcmp(got, want, 17), 0) << level.name << " key " << i;
+      level.kernels->pack_entry(x, 32, got);
+      formats::pack_entry(x, 32, want);
+      ASSERT_EQ(std::memcmp(got, want, 18), 0) << level.name << " entry " << i;
+    }
   }
 }
 
