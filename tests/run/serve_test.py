@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+"""hadal serve as a client sees it: serve_test.py HADAL. Script backend for the gateway, the demo model for one answer."""
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+HADAL = sys.argv[1]
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+DEMO = os.path.join(ROOT, "models", "demo")
+SCRIPT = [
+    {"match": {"contains": "slow"}, "reasoning": "", "text": "word " * 400, "pace_ms": 20},
+    {"match": {"api": "completions"}, "text": "plain"},
+    {"reasoning": "because", "text": "The answer.", "step": 2},
+]
+
+
+class Server:
+    def __init__(self, *flags):
+        self.log = tempfile.NamedTemporaryFile("w+", suffix=".log")
+        self.process = subprocess.Popen([HADAL, "serve", "--model", DEMO, "--port", "0", *flags], stderr=self.log)
+        for _ in range(600):
+            found = re.search(r"ready on http://[^:]+:(\d+)", self.read_log())
+            if found:
+                self.port = int(found.group(1))
+                return
+            if self.process.poll() is not None:
+                break
+            time.sleep(0.05)
+        raise RuntimeError(self.read_log())
+
+    def read_log(self):
+        with open(self.log.name) as log:
+            return log.read()
+
+    def request(self, method, path, body=None, headers=None):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection.request(method, path, None if body is None else body if isinstance(body, (str, bytes)) else json.dumps(body), headers or {})
+        response = connection.getresponse()
+        data = response.read()
+        connection.close()
+        return response.status, data.decode(), response
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(60)
+        self.text = self.read_log()
+        self.log.close()
+        return code
+
+
+def events(text):
+    return [json.loads(line[6:]) for line in text.split("\n") if line.startswith("data: ") and line != "data: [DONE]"]
+
+
+CHAT = {"model": "deepseek-flash", "messages": [{"role": "user", "content": "q"}]}
+
+
+class Gateway(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.script = tempfile.NamedTemporaryFile("w", suffix=".jsonl")
+        cls.script.write("# a comment\n\n" + "\n".join(json.dumps(line) for line in SCRIPT))
+        cls.script.flush()
+        cls.server = Server("--backend", "script", "--script", cls.script.name)
+
+    @classmethod
+    def tearDownClass(cls):
+        assert cls.server.stop() == 0, cls.server.text
+        cls.script.close()
+
+    def status_counts(self):
+        return json.loads(self.server.request("GET", "/admin/status")[1])
+
+    def test_the_same_conversation_gives_the_same_ids_in_every_dialect(self):
+        hadal = {"return_token_ids": True}
+        _, chat, _ = self.server.request("POST", "/v1/chat/completions", {**CHAT, "hadal": hadal})
+        _, message, _ = self.server.request("POST", "/v1/messages", {"model": "claude-x", "max_tokens": 99, "messages": CHAT["messages"], "thinking": {"type": "enabled", "budget_tokens": 1024}, "hadal": hadal})
+        _, response, _ = self.server.request("POST", "/v1/responses", {"model": "deepseek-flash", "input": "q", "hadal": hadal})
+        found = [json.loads(text)["hadal"] for text in (chat, message, response)]
+        self.assertEqual(found[0], found[1])
+        self.assertEqual(found[0], found[2])
+
+    def test_streams_add_up_to_the_whole_answer(self):
+        whole = json.loads(self.server.request("POST", "/v1/chat/completions", CHAT)[1])
+        _, text, response = self.server.request("POST", "/v1/chat/completions", {**CHAT, "stream": True})
+        self.assertTrue(response.getheader("content-type").startswith("text/event-stream"))
+        self.assertTrue(text.endswith("data: [DONE]\n\n"))
+        deltas = [choice["delta"] for event in events(text) for choice in event["choices"]]
+        self.assertEqual("".join(d.get("content") or "" for d in deltas), whole["choices"][0]["message"]["content"])
+        self.assertEqual("".join(d.get("reasoning_content") or "" for d in deltas), "because")
+
+    def test_wrong_requests_name_the_field_and_cost_nobody_anything(self):
+        for body, status, param in [
+            ("{", 400, None), ("[" * 100000, 400, None), ({**CHAT, "model": "x"}, 404, "model"), ({"model": "deepseek-flash"}, 400, "messages"),
+            ({**CHAT, "messages": [{"role": "pirate", "content": "x"}]}, 400, "messages[0].role"), ({**CHAT, "temperature": "hot"}, 400, "temperature"),
+            ({**CHAT, "hadal": {"unknown": 1}}, 400, "hadal.unknown"),
+        ]:
+            got, text, _ = self.server.request("POST", "/v1/chat/completions", body)
+            self.assertEqual(got, status, text)
+            if param:
+                self.assertEqual(json.loads(text)["error"]["param"], param)
+        self.assertEqual(self.server.request("GET", "/nothing")[0], 404)
+        self.assertEqual(self.server.request("GET", "/v1/chat/completions")[0], 405)
+        self.assertEqual(self.server.request("POST", "/v1/chat/completions", CHAT)[0], 200)
+
+    def test_clients_that_vanish_leave_nothing_behind(self):
+        body = json.dumps({**CHAT, "stream": True, "messages": [{"role": "user", "content": "slow"}]}).encode()
+        for n_read in (0, 10, 400, 3000):
+            with socket.create_connection(("127.0.0.1", self.server.port)) as client:
+                client.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+                while n_read > 0:
+                    n_read -= len(client.recv(min(n_read, 4096)))
+        for _ in range(200):
+            counts = self.status_counts()
+            if counts["running"] == counts["waiting"] == 0:
+                break
+            time.sleep(0.05)
+        self.assertEqual((counts["running"], counts["waiting"]), (0, 0))
+        self.assertEqual(counts["free_blocks"] + counts["cached_blocks"], counts["blocks"])
+
+    def test_many_clients_at_once(self):
+        answers = []
+        threads = [threading.Thread(target=lambda: answers.append(self.server.request("POST", "/v1/chat/completions", CHAT)[0])) for _ in range(40)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(answers, [200] * 40)
+
+    def test_metrics_models_page_and_tokens(self):
+        _, text, _ = self.server.request("GET", "/metrics")
+        self.assertIn("vllm:num_requests_running{", text)
+        self.assertIn("deepseek-flash", self.server.request("GET", "/v1/models")[1])
+        self.assertIn("<title>Hadal</title>", self.server.request("GET", "/")[1])
+        ids = json.loads(self.server.request("POST", "/tokenize", {"prompt": "grep word <think>"})[1])["tokens"]
+        self.assertEqual(json.loads(self.server.request("POST", "/detokenize", {"tokens": ids})[1])["prompt"], "grep word <think>")
+
+
+class Operation(unittest.TestCase):
+    def test_keys_guard_everything_but_health_and_ready(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".keys") as keys:
+            keys.write("0123456789abcdefgh tenant\n")
+            keys.flush()
+            server = Server("--backend", "script", "--api-keys", keys.name)
+            try:
+                for path in ("/v1/models", "/metrics", "/", "/version"):
+                    self.assertEqual(server.request("GET", path)[0], 401, path)
+                    self.assertEqual(server.request("GET", path, headers={"Authorization": "Bearer 0123456789abcdefgh"})[0], 200, path)
+                self.assertEqual(server.request("GET", "/health")[0], 200)
+                self.assertEqual(server.request("GET", "/ready")[0], 200)
+            finally:
+                server.stop()
+
+    def test_drain_finishes_what_runs(self):
+        server = Server("--backend", "script")
+        script = {"script": {"text": "word " * 50, "pace_ms": 20}}
+        result = []
+        thread = threading.Thread(target=lambda: result.append(server.request("POST", "/v1/chat/completions", {**CHAT, "thinking": {"type": "disabled"}, "hadal": script})))
+        thread.start()
+        time.sleep(0.3)
+        self.assertEqual(server.stop(), 0)
+        thread.join()
+        self.assertEqual(result[0][0], 200)
+        self.assertEqual(json.loads(result[0][1])["choices"][0]["message"]["content"], "word " * 50)
+        self.assertIn("0 requests were cut", server.text)
+
+    def test_wrong_flags_are_reported_together(self):
+        done = subprocess.run([HADAL, "serve", "--prot", "1", "--port", "x"], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("did you mean --port", done.stderr)
+        self.assertIn("--port x: expected", done.stderr)
+        self.assertEqual(subprocess.run([HADAL, "serve", "--host", "0.0.0.0"], capture_output=True).returncode, 2)
+
+    def test_the_model_answers_and_reuses_its_prefix(self):
+        server = Server("--kv.block-tokens", "8")
+        try:
+            body = {"model": "deepseek-flash", "messages": [{"role": "user", "content": "What does the command grep do?"}], "thinking": {"type": "disabled"}, "temperature": 0}
+            first = json.loads(server.request("POST", "/v1/chat/completions", body)[1])
+            second = json.loads(server.request("POST", "/v1/chat/completions", body)[1])
+            self.assertIn("pattern", first["choices"][0]["message"]["content"])
+            self.assertEqual(first["choices"], second["choices"])
+            self.assertEqual(second["usage"]["prompt_cache_hit_tokens"], 8)
+        finally:
+            self.assertEqual(server.stop(), 0)
+
+
+if __name__ == "__main__":
+    result = unittest.main(argv=sys.argv[:1], exit=False).result
+    print(f"{result.testsRun - len(result.failures) - len(result.errors)} passed, {len(result.failures) + len(result.errors)} failed")
+    sys.exit(0 if result.wasSuccessful() else 1)
