@@ -1,5 +1,6 @@
 #include "base/tokenizer/char_class.h"
 
+#include <iterator>
 #include <map>
 
 #include <utf8proc.h>
@@ -41,9 +42,6 @@ uint8_t category_bits(uint32_t code) {
     default:
       break;
   }
-  for (const ClassRange& range : kUnicode16Additions) {
-    if (code >= range.first && code <= range.last) return range.bits;
-  }
   return 0;
 }
 
@@ -57,11 +55,14 @@ bool is_space(uint32_t c) {  // White_Space of PropList.txt
 
 CharClasses::CharClasses() {
   std::map<std::array<uint8_t, 256>, uint16_t> known;
+  const ClassRange* addition = std::begin(kUnicode16Additions);  // ascending, like the codes below
   for (uint32_t page = 0; page < page_of_.size(); ++page) {
     std::array<uint8_t, 256> bits{};
     for (uint32_t i = 0; i < 256; ++i) {
       const uint32_t code = page << 8 | i;
       uint8_t b = category_bits(code);
+      while (addition != std::end(kUnicode16Additions) && addition->last < code) ++addition;
+      if (addition != std::end(kUnicode16Additions) && addition->first <= code) b |= addition->bits;
       if (is_space(code)) b |= kSpace;
       if (code == '\r' || code == '\n') b |= kNewline;
       if ((code >= 0x4e00 && code <= 0x9fa5) || (code >= 0x3040 && code <= 0x30ff)) b |= kCjk;

@@ -105,6 +105,7 @@ Tokenizer::~Tokenizer() = default;
 
 core::Result<Tokenizer> Tokenizer::from_json(std::string_view json, std::string_view origin) {
   static std::atomic<uint64_t> next_number{1};
+  CharClasses::get();  // made now, not in the first request
   HADAL_TRY(std::unique_ptr<Data> data, parse_tokenizer_json(json, origin));
   data->number = next_number.fetch_add(1);
   return Tokenizer(std::move(data));
