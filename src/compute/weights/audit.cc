@@ -168,7 +168,10 @@ void scan_values(const Checkpoint& checkpoint, const AuditOptions& options, Audi
   std::vector<Piece> pieces = cut(checkpoint, options);
   std::atomic<size_t> next{0};
   const auto work = [&] {
-    for (size_t i = next++; i < pieces.size(); i = next++) scan(pieces[i]);
+    for (size_t i = next++; i < pieces.size(); i = next++) {
+      scan(pieces[i]);
+      checkpoint.drop(pieces[i].bytes);  // of this process, not of the page cache
+    }
   };
   const auto all = static_cast<int32_t>(std::thread::hardware_concurrency());
   const int32_t n_threads = std::max(1, options.n_threads > 0 ? options.n_threads : all);

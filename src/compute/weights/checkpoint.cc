@@ -39,6 +39,20 @@ std::optional<StoredType> type_of(std::string_view name) {
 
 }  // namespace
 
+std::string released_name(std::string_view name) {
+  if (name.starts_with("model.")) name.remove_prefix(6);
+  std::string out(name);
+  if (name == "lm_head.weight") out = "head.weight";
+  if (name == "embed_tokens.weight") out = "embed.weight";
+  for (const std::string_view ending : {".weight_scale_inv", ".weight_scale"}) {
+    if (!name.ends_with(ending)) continue;
+    out.resize(out.size() - ending.size());
+    out += ".scale";
+    break;
+  }
+  return out;
+}
+
 std::string_view stored_type_name(StoredType type) {
   return kTypes[static_cast<size_t>(type)].name;
 }
@@ -112,17 +126,17 @@ core::Result<std::unique_ptr<Checkpoint>> Checkpoint::open(const std::string& fo
   HADAL_TRY(const std::string text, read_file(index_path, kMaxIndexBytes));
   HADAL_TRY(const SafetensorsIndex index, parse_safetensors_index(text, index_path));
   for (const std::string& file : index.files) HADAL_TRY_VOID(made->add_shard(file));
-  for (const auto& [name, file] : index.tensors) {
+  for (const auto& [spelt, file] : index.tensors) {
+    const std::string name = released_name(spelt);
     const auto found = made->tensors_.find(name);
     if (found == made->tensors_.end() || found->second.shard != file) {
-      const bool foreign =
-          std::any_of(made->foreign_.begin(), made->foreign_.end(),
-                      [&, &wanted = name](const ForeignTensor& f) { return f.name == wanted; });
+      const bool foreign = std::any_of(made->foreign_.begin(), made->foreign_.end(),
+                                       [&name](const ForeignTensor& f) { return f.name == name; });
       if (foreign) continue;
       return core::Error{core::Code::kCorrupt,
                          fmt::format("{} places {} in {}, which does not hold it; index and shards "
                                      "are not of one download",
-                                     index_path, name, index.files[file]),
+                                     index_path, spelt, index.files[file]),
                          name};
     }
   }
@@ -138,7 +152,7 @@ core::Status Checkpoint::add_shard(const std::string& file) {
   for (const SafetensorsEntry& entry : entries) {
     const auto type = type_of(entry.type);
     if (!type) {
-      foreign_.push_back({entry.name, entry.type});
+      foreign_.push_back({released_name(entry.name), entry.type});
       continue;
     }
     Tensor tensor{*type, entry.shape, bytes.subspan(entry.begin, entry.end - entry.begin), shard};
@@ -163,13 +177,13 @@ core::Status Checkpoint::add_shard(const std::string& file) {
               path, entry.name, entry.type, fmt::join(entry.shape, ", "), tensor.bytes.size()),
           entry.name};
     }
-    if (!tensors_.emplace(entry.name, std::move(tensor)).second) {
-      return core::Error{
-          core::Code::kCorrupt,
-          fmt::format(
-              "tensor {} occurs in {} and in another shard; remove the file that does not belong",
-              entry.name, path),
-          entry.name};
+    if (!tensors_.emplace(released_name(entry.name), std::move(tensor)).second) {
+      return core::Error{core::Code::kCorrupt,
+                         fmt::format("tensor {} occurs in {} and once more, there or in another "
+                                     "shard; remove the file that "
+                                     "does not belong",
+                                     entry.name, path),
+                         entry.name};
     }
     total_bytes_ += entry.end - entry.begin;
   }

@@ -45,7 +45,8 @@ class Checkpoint {
   static core::Result<std::unique_ptr<Checkpoint>> open(const std::string& folder);
   ~Checkpoint();
 
-  const Tensor* find(std::string_view name) const;  // null if there is none
+  // By released name, whatever the file's spelling. Null if there is none.
+  const Tensor* find(std::string_view name) const;
   const std::unordered_map<std::string, Tensor>& tensors() const { return tensors_; }
   const std::vector<ForeignTensor>& foreign() const { return foreign_; }
   const std::vector<std::string>& shards() const { return shard_paths_; }
@@ -69,6 +70,10 @@ class Checkpoint {
   std::vector<ForeignTensor> foreign_;
   uint64_t total_bytes_ = 0;
 };
+
+// The released spelling of a tensor name. Exports of other programs put "model." before it, say
+// lm_head for head, embed_tokens for embed and weight_scale or weight_scale_inv for scale.
+std::string released_name(std::string_view name);
 
 // The header of one safetensors file, checked against the size of the file. For Checkpoint and for
 // fuzzing.

@@ -163,6 +163,26 @@ TEST(Checkpoint, FindsTensorsInTheMapping) {
   EXPECT_EQ((*opened)->find("x"), nullptr);
 }
 
+TEST(Checkpoint, KnowsTheSpellingsOfOtherExports) {
+  EXPECT_EQ(released_name("model.layers.3.attn.wkv.weight"), "layers.3.attn.wkv.weight");
+  EXPECT_EQ(released_name("model.layers.3.attn.wkv.weight_scale_inv"), "layers.3.attn.wkv.scale");
+  EXPECT_EQ(released_name("layers.1.engram.embed.weight_scale_inv"), "layers.1.engram.embed.scale");
+  EXPECT_EQ(released_name("layers.0.ffn.experts.1.w1.weight_scale"),
+            "layers.0.ffn.experts.1.w1.scale");
+  EXPECT_EQ(released_name("lm_head.weight"), "head.weight");
+  EXPECT_EQ(released_name("model.embed_tokens.weight"), "embed.weight");
+  EXPECT_EQ(released_name("mtp.1.norm.weight"), "mtp.1.norm.weight");
+  const Folder folder;
+  folder.write(R"({"model.norm.weight":{"dtype":"BF16","shape":[6],"data_offsets":[0,12]}})", 12);
+  const auto opened = Checkpoint::open(folder.path);
+  ASSERT_TRUE(opened.has_value()) << opened.error().message;
+  EXPECT_NE((*opened)->find("norm.weight"), nullptr);
+  folder.write(
+      R"({"model.norm.weight":{"dtype":"BF16","shape":[6],"data_offsets":[0,12]},"norm.weight":{"dtype":"BF16","shape":[6],"data_offsets":[12,24]}})",
+      24);
+  EXPECT_NE(folder.failure().find("once more"), std::string::npos);
+}
+
 TEST(Checkpoint, RefusesHeadersThatLie) {
   const auto failure = [](const std::string& header, size_t data_bytes) {
     const Folder folder;
