@@ -157,6 +157,25 @@ def _():
         assert again.returncode == 0 and read_lines(folder + "/out") == lines, again.stderr
 
 
+@check("every dialect has its place in a batch")
+def _():
+    with tempfile.TemporaryDirectory() as folder:
+        script = {"hadal": {"script": {"text": "hm</think>hello there"}}, "model": "m"}
+        plain = {"hadal": {"script": {"text": "hello there"}}, "model": "m"}
+        lines = [{"custom_id": url, "method": "POST", "url": url, "body": body} for url, body in (
+            ("/v1/completions", {**plain, "prompt": "x"}),
+            ("/v1/messages", {**script, "max_tokens": 20, "messages": [{"role": "user", "content": "q"}]}),
+            ("/v1/responses", {**script, "input": "x"}))]
+        write_lines(folder + "/in", lines)
+        done = generate(folder + "/in", folder + "/out")
+        assert done.returncode == 0, done.stderr
+        results = read_lines(folder + "/out")
+        assert len(results) == 3
+        for result in results:
+            assert result["response"]["status_code"] == 200, result
+            assert "hello there" in json.dumps(result["response"]["body"]), result
+
+
 @check("kill -9 at any moment loses no line and doubles none")
 def _():
     with tempfile.TemporaryDirectory() as folder:
@@ -204,8 +223,9 @@ def _():
         answers = {entry["custom_id"]: entry["response"]["body"]["choices"][0]["message"]["content"]
                    for entry in read_lines(folder + "/out")}
         for name in names:
-            alone = hadal("run", f"What does {name} do?").stdout.decode()
-            assert answers[name] == alone.rstrip("\n"), (answers[name], alone)
+            alone = hadal("run", f"What does {name} do?")
+            assert alone.returncode == 0, (alone.returncode, alone.stderr)
+            assert answers[name] == alone.stdout.decode().rstrip("\n"), (answers[name], alone.stdout)
 
 
 @check("files that cannot be worked with are refused")
