@@ -25,7 +25,7 @@ StepLoop::StepLoop(const EngineConfig& config, StepRunner& runner, const core::C
       clock_(clock),
       metrics_(metrics),
       recorder_(recorder),
-      prefixes_({config.n_blocks, kv::Policy::kTurnHazard, std::nullopt}),
+      prefixes_({config.n_blocks, kv::Policy::kTurnHazard, config.n_ghosts}),
       pool_(config.n_blocks, prefixes_),
       snapshots_(runner.traits().n_snapshots),
       misses_(config.n_blocks, config.sched.block_tokens) {
