@@ -214,6 +214,28 @@ void add_serve(CLI::App& app, std::function<int()>& chosen) {
   sub->callback([sub, &chosen] { chosen = [args = sub->remaining()] { return cmd_serve(args); }; });
 }
 
+void add_bench(CLI::App& bench, BenchOpsOptions& ops, BenchStepOptions& step,
+               std::function<int()>& chosen) {
+  CLI::App* o = bench.add_subcommand("ops", "products of rows with packed weights");
+  o->footer("example: hadal bench ops --threads 2 --json");
+  o->add_option("--threads", ops.threads, "threads that compute (default 1)")
+      ->check(CLI::Range(1, 1024));
+  o->add_option("--cpu-level", ops.cpu_level, "base, avx2, avx512 or avx512bf16 (default: best)");
+  o->add_flag("--json", ops.json, "one JSON object a line");
+  o->callback([&] { chosen = [&] { return cmd_bench_ops(ops); }; });
+  CLI::App* s = bench.add_subcommand("step", "prefill and decode of a model");
+  s->footer("example: hadal bench step --model DIR --threads 2");
+  add_model_flags(*s, step.model);
+  s->add_option("--prompt", step.prompt, "prompt tokens (default 2048)")
+      ->check(CLI::Range(1, 1 << 20));
+  s->add_option("--decode", step.decode, "decode steps timed (default 32)")
+      ->check(CLI::Range(1, 1 << 16));
+  s->add_option("--batch", step.batch, "sequences of the batched decode (default 8)")
+      ->check(CLI::Range(1, 256));
+  s->add_flag("--json", step.json, "one JSON object a line");
+  s->callback([&] { chosen = [&] { return cmd_bench_step(step); }; });
+}
+
 }  // namespace
 
 int run_cli(int argc, char** argv) {
@@ -243,6 +265,9 @@ int run_cli(int argc, char** argv) {
   bench->require_subcommand(1);
   BenchCacheOptions bench_cache;
   add_bench_cache(*bench, bench_cache, chosen);
+  BenchOpsOptions bench_ops;
+  BenchStepOptions bench_step;
+  add_bench(*bench, bench_ops, bench_step, chosen);
 
   try {
     app.parse(argc, argv);

@@ -96,4 +96,22 @@ struct BenchCacheOptions {
 };
 int cmd_bench_cache(const BenchCacheOptions& options);
 
+// Products beside this machine's limits, one line a workload.
+struct BenchOpsOptions {
+  std::string cpu_level;
+  int threads = 1;
+  bool json = false;
+};
+int cmd_bench_ops(const BenchOpsOptions& options);
+
+// Whole steps of a model beside the time that its bytes or products need at least.
+struct BenchStepOptions {
+  ModelFlags model;
+  int32_t prompt = 2048;  // tokens of the prefill
+  int32_t decode = 32;    // decode steps timed
+  int32_t batch = 8;      // sequences of the batched decode
+  bool json = false;
+};
+int cmd_bench_step(const BenchStepOptions& options);
+
 }  // namespace hadal::main

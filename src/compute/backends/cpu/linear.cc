@@ -11,15 +11,17 @@
 namespace hadal::cpu {
 namespace {
 
-constexpr LinearKernels kBase{level_base::run};
+constexpr LinearKernels kBase[] = {{level_base::run, level_base::peak}};
 #if defined(__x86_64__)
-constexpr LinearKernels kAvx2{level_avx2::run};
-constexpr LinearKernels kAvx512{level_avx512::run};
-constexpr LinearKernels kAvx512Bf16Dot{level_avx512bf16::run};
-constexpr LinearKernels kAvx512Bf16Fma{level_avx512bf16_fma::run};
+constexpr LinearKernels kAvx2[] = {{level_avx2::run, level_avx2::peak}};
+constexpr LinearKernels kAvx512[] = {{level_avx512::run, level_avx512::peak}};
+constexpr LinearKernels kAvx512Bf16[] = {
+    {level_avx512bf16::run, level_avx512bf16::peak},
+    {level_avx512bf16_fma::run, level_avx512bf16_fma::peak},
+};
 
-// vdpbf16ps runs at 2.2 cycles on Sapphire Rapids (1.35 G/s beside 5.6 G/s of fma, measured), half
-// of fma's multiply-adds a second; on Zen 4 it is the faster one. The bits are the same.
+// vdpbf16ps starts every 2.2 cycles on Sapphire Rapids (1.35 G/s beside 5.6 G/s of fma, measured),
+// half of fma's multiply-adds a second; on Zen 4 it is the faster one. The bits are the same.
 bool dot_is_faster() {
   return __builtin_cpu_is("amd");
 }
@@ -53,7 +55,7 @@ void check_call(const LinearCall& call) {
 
 }  // namespace
 
-const LinearKernels& linear_kernels(CpuLevel level) {
+std::span<const LinearKernels> linear_programs(CpuLevel level) {
 #if defined(__x86_64__)
   switch (level) {
     case CpuLevel::kBase:
@@ -63,11 +65,19 @@ const LinearKernels& linear_kernels(CpuLevel level) {
     case CpuLevel::kAvx512:
       return kAvx512;
     case CpuLevel::kAvx512Bf16:
-      return dot_is_faster() ? kAvx512Bf16Dot : kAvx512Bf16Fma;
+      return kAvx512Bf16;
   }
 #endif
   HADAL_CHECK(level == CpuLevel::kBase);
   return kBase;
+}
+
+const LinearKernels& linear_kernels(CpuLevel level) {
+  const std::span<const LinearKernels> programs = linear_programs(level);
+#if defined(__x86_64__)
+  if (level == CpuLevel::kAvx512Bf16) return programs[dot_is_faster() ? 0 : 1];
+#endif
+  return programs[0];
 }
 
 int64_t linear_scratch_bytes() {

@@ -8,8 +8,6 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "compute/backends/cpu/linear_job.h"
-
 namespace hadal::cpu {
 namespace {
 
@@ -165,7 +163,7 @@ float contract(const Matrix& w, int64_t n, const Rows& x, int64_t row) {
 constexpr WeightFormat kFormats[] = {WeightFormat::kF32, WeightFormat::kBF16, WeightFormat::kFP8,
                                      WeightFormat::kFP4};
 
-// Every program that this machine runs; the two of avx512bf16 count apart.
+// Every program that this machine runs.
 struct Program {
   std::string name;
   LinearKernels kernels;
@@ -173,10 +171,8 @@ struct Program {
 std::vector<Program> programs() {
   std::vector<Program> all;
   for (const CpuLevel level : supported_levels()) {
-    all.push_back({std::string(level_name(level)), linear_kernels(level)});
-    if (level == CpuLevel::kAvx512Bf16) {
-      all.push_back({"avx512bf16 dot", {level_avx512bf16::run}});
-      all.push_back({"avx512bf16 fma", {level_avx512bf16_fma::run}});
+    for (const LinearKernels& kernels : linear_programs(level)) {
+      all.push_back({fmt::format("{} {}", level_name(level), all.size()), kernels});
     }
   }
   return all;
