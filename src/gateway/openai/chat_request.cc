@@ -45,18 +45,20 @@ class ChatReader {
     HADAL_TRY_VOID(read_messages());
     HADAL_TRY_VOID(recipe::settle_reasoning(options_, "reasoning_content",
                                             body_["tools"].size() > 0, request_));
-    HADAL_TRY_VOID(read_tools());
+    HADAL_TRY_VOID(collect_tools());
     if (wants_json_ && !saw_json_) {
       return invalid(
           "Prompt must contain the word 'json' in some form to use 'response_format' of "
           "type 'json_object'.",
           "messages");
     }
+    HADAL_TRY_VOID(recipe::add_tools(tools_, tool_rules(), options_, request_));
     HADAL_TRY_VOID(check_prefix());
     HADAL_TRY_VOID(read_format());
+    HADAL_TRY_VOID(read_tool_choice());
+    HADAL_TRY_VOID(read_stream_and_stop(body_, options_, request_));
     HADAL_TRY_VOID(recipe::check_strict_mix(tool_rules(), options_, request_));
     HADAL_TRY_VOID(read_sampling(body_, options_, sampling_, request_));
-    HADAL_TRY_VOID(read_tool_choice());
     finish();
     return {};
   }
@@ -96,8 +98,7 @@ class ChatReader {
     return {.has_format = format_.given, .is_hidden = body_["tool_choice"].str() == "none"};
   }
 
-  Status read_tools() {
-    std::vector<recipe::ToolInput> tools;
+  Status collect_tools() {
     size_t i = 0;
     for (const JsonValue tool : body_["tools"]) {
       recipe::ToolInput input;
@@ -116,9 +117,10 @@ class ChatReader {
         input.parameters = function["parameters"];
         if (function["strict"].is_bool()) input.strict = function["strict"].is_true();
       }
-      tools.push_back(std::move(input));
+      HADAL_TRY_VOID(recipe::check_tool_name(input));
+      tools_.push_back(std::move(input));
     }
-    return recipe::add_tools(tools, tool_rules(), options_, request_);
+    return {};
   }
 
   Status read_tool_choice() {
@@ -392,6 +394,7 @@ class ChatReader {
   const JsonValue body_;
   recipe::SamplingFields sampling_;
   recipe::FormatFields format_;
+  std::vector<recipe::ToolInput> tools_;
   bool wants_json_ = false, saw_json_ = false;
   bool has_calls_ = false;
   size_t index_ = 0;  // of the message being read

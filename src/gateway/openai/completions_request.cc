@@ -78,6 +78,7 @@ core::Status read_request(JsonValue body, const CodecOptions& options, CodecRequ
   HADAL_TRY_VOID(read_prompt(body, request));
   recipe::SamplingFields fields;
   HADAL_TRY_VOID(read_completion_sampling(body, options, fields, request));
+  HADAL_TRY_VOID(read_stream_and_stop(body, options, request));
   const JsonValue best_of = body["best_of"];
   if (best_of && best_of.node()->u > request.sampling.n) {
     return invalid("best_of above n is not supported", "best_of");

@@ -102,6 +102,11 @@ core::Status read_completion_sampling(JsonValue body, const CodecOptions& option
   HADAL_TRY_VOID(recipe::check_sampling(fields, options));
   HADAL_TRY_VOID(read_choices(body, options, request));
   if (!options.compat) HADAL_TRY_VOID(read_own_sampling(body, request));
+  return {};
+}
+
+core::Status read_stream_and_stop(JsonValue body, const CodecOptions& options,
+                                  CodecRequest& request) {
   recipe::ResponsePlan& response = request.response;
   response.stream = body["stream"].is_true();
   if (body["stream_options"].is_object()) {

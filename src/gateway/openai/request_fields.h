@@ -7,7 +7,10 @@
 // What Chat Completions, Completions and Responses read in the same way.
 namespace hadal::openai {
 
-// Sampling, stream, stop, n and logprobs of Chat Completions.
+core::Status read_stream_and_stop(recipe::JsonValue body, const recipe::CodecOptions& options,
+                                  recipe::CodecRequest& request);
+
+// Sampling, n and logprobs of Chat Completions.
 core::Status read_sampling(recipe::JsonValue body, const recipe::CodecOptions& options,
                            recipe::SamplingFields& fields, recipe::CodecRequest& request);
 
