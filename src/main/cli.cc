@@ -148,6 +148,26 @@ void add_selfcheck(CLI::App& app, SelfcheckOptions& o, std::function<int()>& cho
   sub->callback([&] { chosen = [&] { return cmd_selfcheck(o); }; });
 }
 
+void add_decode(CLI::App& app, DecodeOptions& o, std::function<int()>& chosen) {
+  CLI::App* sub = app.add_subcommand("decode", "a model's output as the answer of an API");
+  sub->footer("example: hadal decode --api chat --request body.json --stream < output.txt");
+  sub->add_option("--model", o.model_dir, "model folder, for its tokenizer.json");
+  sub->add_option("--tokenizer", o.tokenizer, "a tokenizer.json in place of the model's");
+  sub->add_option("--api", o.api, "chat, messages, responses or completions")
+      ->check(CLI::IsMember({"chat", "messages", "responses", "completions"}));
+  sub->add_option("--request", o.request, "file with the body of the request");
+  sub->add_option("--model-version", o.model_version, "v4 or v4.1")
+      ->check(CLI::IsMember({"v4", "v4.1"}));
+  sub->add_option("--compat", o.compat, "recipe: as deepseek-recipe 0.2.0, its faults included")
+      ->check(CLI::IsMember({"recipe"}));
+  sub->add_option("--finish", o.finish, "why the output ended: stop, length or content_filter")
+      ->check(CLI::IsMember({"stop", "length", "content_filter"}));
+  sub->add_option("--response-id", o.response_id, "id of the answer");
+  sub->add_flag("--stream", o.stream, "server-sent events; else one object");
+  sub->add_flag("--stdin-jsonl", o.stdin_jsonl, "one case a line on stdin, one answer a line");
+  sub->callback([&] { chosen = [&] { return cmd_decode(o); }; });
+}
+
 void add_score(CLI::App& app, ScoreOptions& o, std::function<int()>& chosen) {
   CLI::App* sub = app.add_subcommand("score", "log-probabilities of given token ids");
   sub->footer("example: hadal score --model DIR --tokens ids.json --top-n 3 --logits out.npy");
@@ -252,6 +272,8 @@ int run_cli(int argc, char** argv) {
   add_generate(app, generate, chosen);
   EncodeOptions encode;
   add_encode(app, encode, chosen);
+  DecodeOptions decode;
+  add_decode(app, decode, chosen);
   ScoreOptions score;
   add_score(app, score, chosen);
   SelfcheckOptions selfcheck;

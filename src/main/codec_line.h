@@ -24,6 +24,9 @@ struct CodecLine {
 // False if `text` is no JSON object with an `id`: the one case that is no answer.
 bool read_codec_line(std::string_view text, const recipe::CodecOptions& defaults, CodecLine& line);
 
+// A request of a dialect.
+core::Result<recipe::CodecRequest> parse_body(recipe::Api api, std::string body,
+                                              const recipe::CodecOptions& options);
 // The request in `body` or `body_text` of a line.
 core::Result<recipe::CodecRequest> parse_request(const CodecLine& line);
 

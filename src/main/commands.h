@@ -48,6 +48,14 @@ struct EncodeOptions {
 };
 int cmd_encode(const EncodeOptions& options);
 
+struct DecodeOptions {
+  std::string model_dir, tokenizer;
+  std::string api = "chat", request;
+  std::string model_version = "v4.1", compat, finish = "stop", response_id = "r1";
+  bool stream = false, stdin_jsonl = false;
+};
+int cmd_decode(const DecodeOptions& options);
+
 struct ScoreOptions {
   ModelFlags model;
   std::string tokens;  // JSON array of ids

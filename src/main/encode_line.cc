@@ -252,6 +252,21 @@ std::string encode_text(const CodecLine& line, const tokenizer::Tokenizer& token
 
 }  // namespace
 
+core::Result<CodecRequest> parse_body(recipe::Api api, std::string body,
+                                      const CodecOptions& options) {
+  switch (api) {
+    case recipe::Api::kMessages:
+      return anthropic::parse_messages_request(std::move(body), options);
+    case recipe::Api::kResponses:
+      return openai::parse_responses_request(std::move(body), options);
+    case recipe::Api::kCompletions:
+      return openai::parse_completions_request(std::move(body), options);
+    case recipe::Api::kChat:
+      break;
+  }
+  return openai::parse_chat_request(std::move(body), options);
+}
+
 core::Result<CodecRequest> parse_request(const CodecLine& line) {
   const JsonValue text = line.object["body_text"];
   const JsonValue object = line.object["body"];
@@ -264,17 +279,7 @@ core::Result<CodecRequest> parse_request(const CodecLine& line) {
     recipe::append_json_compact(body, object, recipe::FloatStyle::kPython);
   }
   if (line.is_conversation) return recipe::parse_conversation(std::move(body), line.options);
-  switch (line.api) {
-    case recipe::Api::kMessages:
-      return anthropic::parse_messages_request(std::move(body), line.options);
-    case recipe::Api::kResponses:
-      return openai::parse_responses_request(std::move(body), line.options);
-    case recipe::Api::kCompletions:
-      return openai::parse_completions_request(std::move(body), line.options);
-    case recipe::Api::kChat:
-      break;
-  }
-  return openai::parse_chat_request(std::move(body), line.options);
+  return parse_body(line.api, std::move(body), line.options);
 }
 
 std::optional<std::string> encode_line(std::string_view text, const tokenizer::Tokenizer& tokenizer,
