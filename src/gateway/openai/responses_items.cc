@@ -207,9 +207,9 @@ Status ItemReader::close_group() {
 
 void ItemReader::flush_group() {
   if (options_.compat) {
-    std::ranges::stable_sort(calls_, {}, &Call::id);
-    std::ranges::stable_sort(outputs_, {},
-                             [](const Output& output) { return output.message.tool_call_id; });
+    std::ranges::sort(calls_, {}, &Call::id);
+    std::ranges::sort(outputs_, {},
+                      [](const Output& output) { return output.message.tool_call_id; });
   }
   Message* host = last_assistant();
   if (host == nullptr || !host->calls.empty()) {
