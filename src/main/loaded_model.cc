@@ -13,6 +13,7 @@
 #include "compute/backends/cpu/cpu_backend.h"
 #include "compute/weights/audit.h"
 #include "compute/weights/read_file.h"
+#include "main/engine_stack.h"
 
 namespace hadal::main {
 namespace {
@@ -83,15 +84,22 @@ core::Result<std::vector<int32_t>> load_token_map(const std::string& model_dir,
 }
 
 core::Result<LoadedModel> load_model(const ModelFlags& flags) {
+  const std::string dir = flags.model_dir.empty() ? default_model_dir() : flags.model_dir;
+  if (dir.empty()) {
+    return core::Error{
+        core::Code::kNotFound,
+        "no model: give --model DIR (the bundled models/demo was not found beside this program)",
+        "model"};
+  }
   LoadedModel out;
-  HADAL_TRY(out.config, weights::load_model_config(flags.model_dir + "/config.json"));
+  HADAL_TRY(out.config, weights::load_model_config(dir + "/config.json"));
   HADAL_TRY(out.backend, make_backend(flags));
-  HADAL_TRY(out.checkpoint, weights::Checkpoint::open(flags.model_dir));
+  HADAL_TRY(out.checkpoint, weights::Checkpoint::open(dir));
   HADAL_TRY_VOID(
       weights::audit_checkpoint(*out.checkpoint, out.config, {.n_threads = flags.threads}));
   model::ModelOptions options;
   options.block_tokens = flags.block_tokens;
-  HADAL_TRY(options.token_map, load_token_map(flags.model_dir, out.config));
+  HADAL_TRY(options.token_map, load_token_map(dir, out.config));
   HADAL_TRY(out.model,
             model::Model::load(*out.checkpoint, out.config, *out.backend, std::move(options)));
   return out;

@@ -61,7 +61,7 @@ TEST(OneForward, PromptsOfEveryShortLengthAgreeWithTheLongerOne) {
 
 TEST(OneForward, ARowDoesNotDependOnItsBatch) {
   for (const char* name : {"a-tiny", "b-shape"}) {
-    Rig rig({.name = name});
+    Rig rig({.name = name, .threads = 2});
     // Sequences of unlike ages: each is prefilled to its own length, then one step holds a prefill
     // chunk, decode rows and verification rows of all of them.
     const int32_t ages[] = {0, 1, 17, 40, 95};
