@@ -23,7 +23,7 @@
 namespace hadal::main {
 namespace {
 
-constexpr int32_t kDecodePrompt = 64;  // tokens before the timed decode steps
+constexpr int32_t kDecodePrompt = 16;  // tokens before the timed decode steps
 constexpr int32_t kWarmSteps = 3;
 
 // Weights by how a step uses them.

@@ -54,7 +54,7 @@ class Loader {
     return t;
   }
 
-  core::Result<WeightSource> source(const std::string& name) const {
+  core::Result<WeightSource> source(const std::string& name) {
     HADAL_TRY(const Tensor* w, tensor(name + ".weight"));
     WeightSource s;
     s.format = format_of(w->type);
@@ -64,7 +64,9 @@ class Loader {
     if (s.format == WeightFormat::kFp8Tile || s.format == WeightFormat::kFp4Row) {
       HADAL_TRY(const Tensor* scale, tensor(name + ".scale"));
       s.scale = reinterpret_cast<const uint8_t*>(scale->bytes.data());
+      consumed_.push_back(scale->bytes);
     }
+    consumed_.push_back(w->bytes);
     return s;
   }
 
@@ -77,7 +79,14 @@ class Loader {
     }
     HADAL_TRY(LinearPtr packed, backend_.ops().make_linear(stack));
     bytes_ += packed->bytes();
+    drop_consumed();
     return packed;
+  }
+
+  // The sources repacked so far leave resident memory, else a load would peak at twice the weights.
+  void drop_consumed() {
+    for (const std::span<const std::byte> bytes : consumed_) checkpoint_.drop(bytes);
+    consumed_.clear();
   }
 
   template <class T>
@@ -115,7 +124,7 @@ class Loader {
     return vector(prefix + "_scale", out.scale);
   }
 
-  core::Result<ExpertSource> expert(const std::string& prefix) const {
+  core::Result<ExpertSource> expert(const std::string& prefix) {
     ExpertSource e;
     HADAL_TRY(e.w1, source(prefix + ".w1"));
     HADAL_TRY(e.w3, source(prefix + ".w3"));
@@ -177,6 +186,7 @@ class Loader {
 
  private:
   const weights::Checkpoint& checkpoint_;
+  std::vector<std::span<const std::byte>> consumed_;
   const weights::ModelConfig& config_;
   ops::Backend& backend_;
   Params& params_;
@@ -218,8 +228,10 @@ core::Result<ModelWeights> load_weights(const weights::Checkpoint& checkpoint,
   HADAL_TRY_VOID(load.vector("norm.weight", out.norm));
   HADAL_TRY(out.head, load.linear("head"));
   out.layers.resize(static_cast<size_t>(config.n_layers));
-  for (int32_t l = 0; l < config.n_layers; ++l)
+  for (int32_t l = 0; l < config.n_layers; ++l) {
     HADAL_TRY_VOID(load_layer(load, l, config, hashes, out.layers[static_cast<size_t>(l)]));
+    load.drop_consumed();
+  }
   HADAL_TRY_VOID(stream->synchronize());
   out.bytes = load.bytes() + params.bytes();
   out.params = params.take();
