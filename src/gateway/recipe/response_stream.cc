@@ -59,6 +59,7 @@ void ResponseStream::begin(const Usage& prompt, std::string& out) {
 // A token counts as reasoning while it is read in that stage; the end tag does not.
 void ResponseStream::count(Choice& choice, uint32_t n_tokens, bool was_reasoning) {
   usage_.completion_tokens += n_tokens;
+  if (parts_.parse.compat) return;  // counted at the end
   if (was_reasoning && (choice.reasoned || choice.decoder.in_reasoning())) {
     usage_.reasoning_tokens += n_tokens;
   }
