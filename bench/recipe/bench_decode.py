@@ -60,6 +60,8 @@ def main():
             converted = request.convert(R.ConversionOptions())
             times = []
             for _ in range(9):
+                request = kind(json.dumps({"model": "DeepSeek-V4.1-Flash", **body}))
+                converted = request.convert(R.ConversionOptions())
                 processor = R.StreamProcessor(kind.chunk_generator(converted, "r1", request.model), converted.parsing_options, R_TOKENIZER)
                 chunks = [R.InferenceChunk.ready(prompt_usage=R.PromptUsage(prompt_tokens=1, prompt_cache_hit_tokens=0), system_fingerprint=None)]
                 chunks += [R.InferenceChunk.text(p, 1) for p in cut] + [R.InferenceChunk.finish(R.InferenceFinishReason.Stop)]
