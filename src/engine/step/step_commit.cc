@@ -178,7 +178,10 @@ void StepLoop::add_chunk(const sched::Chunk& chunk) {
 }
 
 void StepLoop::launch() {
-  if (chunks_.empty()) return;
+  if (chunks_.empty()) {
+    collected_at_ = launched_at_;  // idle: not a part of any step
+    return;
+  }
   const core::TimePoint now = clock_.now();
   if (n_steps_ > 0 && collected_at_ > launched_at_) {
     metrics_.step_seconds.observe(std::chrono::duration<double>(now - launched_at_).count());
