@@ -1,4 +1,5 @@
-// JSON body to prompt, on one core: reads a Chat Completions body from a file and prints one JSON line with medians.
+// JSON body to prompt, on one core: reads a Chat Completions body from a file and prints one JSON
+// line with medians.
 //     encode_bench BODY.json TOKENIZER.json
 #include <algorithm>
 #include <chrono>
@@ -38,7 +39,8 @@ int main(int argc, char** argv) {
   auto request = hadal::openai::parse_chat_request(body, options);
   if (!tokenizer || !request) return 1;
   const auto prompt = hadal::recipe::render(request->conversation, options);
-  const double parse = median_ms(400, [&] { (void)hadal::openai::parse_chat_request(body, options); });
+  const double parse =
+      median_ms(400, [&] { (void)hadal::openai::parse_chat_request(body, options); });
   const double render =
       median_ms(400, [&] { (void)hadal::recipe::render(request->conversation, options); });
   const double both = median_ms(400, [&] {
@@ -46,13 +48,13 @@ int main(int argc, char** argv) {
     (void)hadal::recipe::render(fresh->conversation, options);
   });
   size_t n_tokens = 0;
-  const double tokenize = median_ms(20, [&] {
-    n_tokens = hadal::recipe::tokenize(prompt, *tokenizer)->size();
-  });
-  std::printf("{\"bench\":\"recipe.encode\",\"body_bytes\":%zu,\"prompt_bytes\":%zu,\"tokens\":%zu,"
-              "\"parse_ms\":%.4f,\"render_ms\":%.4f,\"json_to_prompt_ms\":%.4f,\"tokenize_ms\":%.3f,"
-              "\"tokenize_mb_s\":%.1f}\n",
-              body.size(), prompt.text.size(), n_tokens, parse, render, both, tokenize,
-              static_cast<double>(prompt.text.size()) / tokenize / 1000);
+  const double tokenize =
+      median_ms(20, [&] { n_tokens = hadal::recipe::tokenize(prompt, *tokenizer)->size(); });
+  std::printf(
+      "{\"bench\":\"recipe.encode\",\"body_bytes\":%zu,\"prompt_bytes\":%zu,\"tokens\":%zu,"
+      "\"parse_ms\":%.4f,\"render_ms\":%.4f,\"json_to_prompt_ms\":%.4f,\"tokenize_ms\":%.3f,"
+      "\"tokenize_mb_s\":%.1f}\n",
+      body.size(), prompt.text.size(), n_tokens, parse, render, both, tokenize,
+      static_cast<double>(prompt.text.size()) / tokenize / 1000);
   return 0;
 }
