@@ -2,6 +2,7 @@
 #   hadal_A_B          static library of A/B/*.cc, linked to exactly the folders and packages of its line
 #   test_A_B           gtest program of A/B/*_test.cc, label "fast"; *_slow_test.cc go to slow_A_B, label "slow"
 #   fuzz_A_B_x         libFuzzer program of A/B/x_fuzz.cc, with HADAL_FUZZ (clang only)
+# compute/backends/cuda becomes the module libhadal_cuda.so instead, with HADAL_CUDA=ON; nothing links it (cmake/Cuda.cmake).
 # File name endings choose instruction sets: *_avx2.cc, *_avx512.cc, *_avx512bf16.cc are compiled with those flags and
 # nothing else is.
 set(HADAL_AVX2_FLAGS -mavx2 -mfma -mf16c -mbmi2)
@@ -100,6 +101,12 @@ foreach(line IN LISTS layer_lines)
   separate_arguments(packages UNIX_COMMAND "${CMAKE_MATCH_3}")
   if(deps STREQUAL "*")
     set(deps ${hadal_leaves})
+  endif()
+  if(leaf STREQUAL "compute/backends/cuda")
+    if(HADAL_CUDA)
+      hadal_module(cuda ${leaf} "${deps}")
+    endif()
+    continue()
   endif()
   hadal_leaf(${leaf} "${deps}" "${packages}")
   list(APPEND hadal_leaves ${leaf})
