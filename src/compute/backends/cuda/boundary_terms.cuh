@@ -1,0 +1,94 @@
+#pragma once
+
+#include <cstdint>
+
+#include "compute/backends/cuda/elements.cuh"
+
+// What the kernels of a boundary share: their parameters and the end of a mix.
+namespace hadal::cuda {
+
+inline constexpr int kTileRows = 16;  // rows of one matrix instruction
+
+// ops::BoundaryArgs with what scratch is cut into. Null means absent, as there.
+struct BoundaryTerms {
+  int32_t c;
+  int64_t d;
+  int32_t n_rows, n_expand, n_mix;
+  uint16_t* streams;
+  const uint16_t* y;
+  int64_t y_stride;
+  float *post, *comb;
+  uint16_t* tap;
+  int64_t tap_stride;
+  const float* pre_in;
+  const uint16_t* norm;
+  uint16_t* h;
+  int64_t h_stride;
+  const std::byte* mix;  // packed units or plain f32
+  const float *base, *scale;
+  float* pre;
+  int32_t sinkhorn_iters;
+  float hc_eps, norm_eps;
+  // scratch
+  uint32_t* tickets;  // [tiles of 16 rows] parts that are done
+  float* squares;     // [n_mix] sum of squares of a row's streams
+  float* partial;     // [tiles][parts][16][24]
+
+  __host__ __device__ int n_tiles() const { return (n_mix + kTileRows - 1) / kTileRows; }
+};
+
+__device__ __forceinline__ float sigmoid(float x) {
+  return __fdiv_rn(1.0f, __fadd_rn(1.0f, static_cast<float>(exp_f64(-x))));
+}
+__device__ __forceinline__ float reciprocal(float x) {
+  float y;  // within one unit in the last place
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// The columns' and rows' steps on the C x C matrix of one row, held by one thread. `a` is the
+// softmax numerators; ends with the columns.
+template <int C>
+__device__ __forceinline__ void sinkhorn(float (&a)[C * C], int iterations, float eps) {
+#pragma unroll
+  for (int j = 0; j < C; ++j) {
+    float s = a[j * C];
+#pragma unroll
+    for (int k = 1; k < C; ++k) s += a[j * C + k];
+#pragma unroll
+    for (int k = 0; k < C; ++k) a[j * C + k] = __fdiv_rn(a[j * C + k], s) + eps;
+  }
+  for (int i = 0; i < iterations; ++i) {
+    if (i > 0) {
+#pragma unroll
+      for (int j = 0; j < C; ++j) {
+        float s = a[j * C];
+#pragma unroll
+        for (int k = 1; k < C; ++k) s += a[j * C + k];
+        const float r = reciprocal(s + eps);
+#pragma unroll
+        for (int k = 0; k < C; ++k) a[j * C + k] *= r;
+      }
+    }
+#pragma unroll
+    for (int k = 0; k < C; ++k) {
+      float s = a[k];
+#pragma unroll
+      for (int j = 1; j < C; ++j) s += a[j * C + k];
+      const float r = reciprocal(s + eps);
+#pragma unroll
+      for (int j = 0; j < C; ++j) a[j * C + k] *= r;
+    }
+  }
+}
+
+// Term i of 2 C + C C from its mixed value: writes pre or post, or returns the logit of comb.
+__device__ __forceinline__ float mix_term(const BoundaryTerms& p, int64_t t, int c, int i,
+                                          float m) {
+  const float logit = __fadd_rn(__fmul_rn(m, p.scale[i < c ? 0 : i < 2 * c ? 1 : 2]), p.base[i]);
+  if (i < c) p.pre[t * c + i] = __fadd_rn(sigmoid(logit), p.hc_eps);
+  if (i >= c && i < 2 * c) p.post[t * c + i - c] = 2.0f * sigmoid(logit);
+  return logit;
+}
+
+}  // namespace hadal::cuda
