@@ -1,0 +1,116 @@
+#include "base/core/check.h"
+#include "compute/backends/cuda/dispatch.h"
+
+namespace hadal::cuda {
+namespace {
+
+constexpr int kThreads = 1024;
+constexpr int kWarps = kThreads / 32;
+
+// Exclusive sum over the block; `total` gets the sum of all.
+__device__ int block_scan(int value, int* partial, int& total) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  int sum = value;
+#pragma unroll
+  for (int step = 1; step < 32; step *= 2) {
+    const int below = __shfl_up_sync(0xFFFFFFFFu, sum, step);
+    if (lane >= step) sum += below;
+  }
+  __syncthreads();
+  if (lane == 31) partial[warp] = sum;
+  __syncthreads();
+  int before = 0;
+  total = 0;
+#pragma unroll 1
+  for (int w = 0; w < kWarps; ++w) {
+    if (w < warp) before += partial[w];
+    total += partial[w];
+  }
+  return before + sum - value;
+}
+
+struct Call {
+  const int32_t* expert;
+  int64_t expert_stride;
+  const float* weight;
+  int64_t weight_stride;
+  int32_t n, top_k, n_experts;
+  Dispatch out;
+};
+
+// One block. A counting sort whose places do not depend on timing: 1024 choices a turn, each warp
+// ranks its own, warps are added up in order.
+__global__ void __launch_bounds__(kThreads) dispatch_kernel(Call call) {
+  extern __shared__ int32_t shared[];
+  int32_t* count = shared;                     // [n_experts] rows of an expert; then next place
+  int32_t* of_warp = shared + call.n_experts;  // [kWarps][n_experts]
+  int32_t* partial = of_warp + kWarps * call.n_experts;
+  const int tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
+  const auto expert_of = [&](int i) {
+    return call.expert[i / call.top_k * call.expert_stride + i % call.top_k];
+  };
+  if (tid < call.n_experts) count[tid] = 0;
+  __syncthreads();
+  for (int i = tid; i < call.n; i += kThreads) atomicAdd(&count[expert_of(i)], 1);
+  __syncthreads();
+  const int mine = tid < call.n_experts ? count[tid] : 0;
+  int total, n_tiles;
+  const int first = block_scan(mine, partial, total);
+  const int tiles = (mine + kTileRows - 1) / kTileRows;
+  const int first_tile = block_scan(tiles, partial, n_tiles);
+  if (tid < call.n_experts) {
+    call.out.first[tid] = first;
+    count[tid] = first;
+    for (int i = 0; i < tiles; ++i)
+      call.out.tiles[first_tile + i] = {tid, first + i * kTileRows,
+                                        min(kTileRows, mine - i * kTileRows)};
+  }
+  if (tid == 0) {
+    call.out.first[call.n_experts] = total;
+    *call.out.n_tiles = n_tiles;
+  }
+  for (int base = 0; base < call.n; base += kThreads) {
+    for (int i = tid; i < kWarps * call.n_experts; i += kThreads) of_warp[i] = 0;
+    __syncthreads();
+    const int i = base + tid;
+    const int e = i < call.n ? expert_of(i) : -1;
+    const unsigned same = __match_any_sync(0xFFFFFFFFu, e);
+    const int rank = __popc(same & ((1u << lane) - 1u));
+    if (e >= 0 && rank == 0) of_warp[warp * call.n_experts + e] = __popc(same);
+    __syncthreads();
+    if (tid < call.n_experts) {
+      int next = count[tid];
+#pragma unroll 1
+      for (int w = 0; w < kWarps; ++w) {
+        const int n = of_warp[w * call.n_experts + tid];
+        of_warp[w * call.n_experts + tid] = next;
+        next += n;
+      }
+      count[tid] = next;
+    }
+    __syncthreads();
+    if (e >= 0) {
+      const int place = of_warp[warp * call.n_experts + e] + rank;
+      const int row = i / call.top_k;
+      call.out.row[place] = row;
+      call.out.weight[place] = call.weight[row * call.weight_stride + i % call.top_k];
+      call.out.place[i] = place;
+    }
+    __syncthreads();
+  }
+}
+
+}  // namespace
+
+void launch_dispatch(const int32_t* expert, int64_t expert_stride, const float* weight,
+                     int64_t weight_stride, int32_t n_rows, int32_t top_k, int32_t n_experts,
+                     const Dispatch& out, cudaStream_t stream) {
+  HADAL_CHECK(n_experts <= kMaxExperts, "more experts than a block has threads");
+  const Call call = {expert,         expert_stride, weight,    weight_stride,
+                     n_rows * top_k, top_k,         n_experts, out};
+  const int bytes = ((kWarps + 1) * n_experts + kWarps) * 4;
+  cudaFuncSetAttribute(dispatch_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  dispatch_kernel<<<1, kThreads, static_cast<size_t>(bytes), stream>>>(call);
+}
+
+}  // namespace hadal::cuda

@@ -1,0 +1,72 @@
+#include "compute/backends/cuda/repack.h"
+
+namespace hadal::cuda {
+namespace {
+
+using ops::WeightFormat;
+
+__device__ uint8_t field(uint8_t scale, int exponent) {
+  const int f = scale + exponent;
+  return static_cast<uint8_t>(f < 0 ? 0 : f);
+}
+
+// One thread: 8 inputs of one output.
+template <WeightFormat F>
+__global__ void repack_kernel(RepackSlab slab) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const int64_t c = i % 4, block = i / 4 % slab.n_blocks, row = i / 4 / slab.n_blocks;
+  if (row >= slab.n_rows) return;
+  const int64_t out = slab.first + row, strip = out / 16, half = out % 16 / 8, g = out % 8;
+  const int64_t lane = g * 4 + c, k0 = block * 32 + c * 8;
+  const uint8_t* from = slab.weight + row * slab.row_bytes;
+  if constexpr (F == WeightFormat::kFp4Row) {
+    uint8_t* to = slab.packed_weight + (strip * slab.n_blocks + block) * 272;
+    uint32_t word = 0;
+    for (int j = 0; j < 8; ++j) {
+      if (k0 + j >= slab.k) break;
+      const uint32_t code = from[(k0 + j) / 2] >> ((k0 + j) % 2 * 4) & 15u;
+      const uint32_t sign = code >> 3, m = code & 7u;
+      // Pair j / 2 of the word, see decode_fp4.
+      const uint32_t bits[4] = {sign << 15 | m << 6, sign << 12 | m << 3, sign << 9 | m,
+                                sign << 14 | (m >> 2) << 13 | (m & 3u) << 10};
+      word |= bits[j / 2] << (j % 2 * 16);
+    }
+    reinterpret_cast<uint32_t*>(to)[lane * 2 + half] = word;
+    if (c == 0)
+      to[256 + 2 * g + half] = field(slab.scale[row * slab.n_blocks + block], slab.exponent);
+  } else if constexpr (F == WeightFormat::kFp8Tile) {
+    uint8_t* to = slab.packed_weight + (strip * slab.n_blocks + block) * 512 + lane * 16 + half * 8;
+    for (int j = 0; j < 8; ++j) {
+      const int place = j % 4 == 1 ? j + 1 : j % 4 == 2 ? j - 1 : j;
+      to[place] = k0 + j < slab.k ? from[k0 + j] : 0;
+    }
+    if (c == 0 && g == 0 && half == 0) {
+      slab.packed_scale[strip * slab.n_blocks + block] =
+          field(slab.scale[row / 32 * slab.n_blocks + block], slab.exponent);
+    }
+  } else {
+    auto* to = reinterpret_cast<uint16_t*>(
+        slab.packed_weight + (strip * slab.n_blocks + block) * 1024 + half * 512 + lane * 16);
+    const auto* values = reinterpret_cast<const uint16_t*>(from);
+    for (int j = 0; j < 8; ++j) to[j] = k0 + j < slab.k ? values[k0 + j] : uint16_t{0};
+  }
+}
+
+}  // namespace
+
+void launch_repack(ops::WeightFormat format, const RepackSlab& slab, cudaStream_t stream) {
+  const int64_t threads = slab.n_rows * slab.n_blocks * 4;
+  const auto grid = static_cast<unsigned>((threads + 255) / 256);
+  switch (format) {
+    case WeightFormat::kFp4Row:
+      repack_kernel<WeightFormat::kFp4Row><<<grid, 256, 0, stream>>>(slab);
+      break;
+    case WeightFormat::kFp8Tile:
+      repack_kernel<WeightFormat::kFp8Tile><<<grid, 256, 0, stream>>>(slab);
+      break;
+    default:
+      repack_kernel<WeightFormat::kBf16><<<grid, 256, 0, stream>>>(slab);
+  }
+}
+
+}  // namespace hadal::cuda
