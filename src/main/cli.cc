@@ -55,7 +55,8 @@ int report_usage(const CLI::App& app, const CLI::ParseError& error) {
 // Flags of every command that runs a model.
 void add_model_flags(CLI::App& sub, ModelFlags& flags) {
   sub.add_option("--model", flags.model_dir, "folder with config.json, tokenizer.json and weights");
-  sub.add_option("--backend", flags.backend, "cpu (default: the best present)");
+  sub.add_option("--backend", flags.backend,
+                 "auto, cpu or cuda (default: auto, the GPU if there is one)");
   sub.add_option("--cpu-level", flags.cpu_level,
                  "base, avx2, avx512 or avx512bf16; the same bits on each (default: best)");
   sub.add_option("--threads", flags.threads, "threads that compute (default: all)")

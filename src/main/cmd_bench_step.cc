@@ -15,6 +15,7 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
+#include "compute/model/logit_rows.h"
 #include "compute/weights/layout.h"
 #include "main/cmd_bench_limits.h"
 #include "main/commands.h"
@@ -177,9 +178,7 @@ class StepBench {
     ops::build_step_batch(loaded_.model->batch_shape(), chunks, batch_);
     loaded_.model->forward(batch_, cache.view, workspace, *stream_);
     if (logits) {
-      const auto vocab = static_cast<int32_t>(loaded_.config.vocab);
-      logits_.resize(static_cast<size_t>(n_seqs) * static_cast<size_t>(vocab));
-      loaded_.model->logits(workspace, 0, n_seqs, {logits_.data(), n_seqs, vocab}, *stream_);
+      logits_.fetch(*loaded_.model, workspace, 0, n_seqs, *stream_);
     }
     const std::vector<int32_t> accepted(static_cast<size_t>(n_seqs), rows);
     loaded_.model->commit(batch_, accepted, cache.view, workspace, *stream_);
@@ -201,6 +200,7 @@ class StepBench {
     const int32_t chunk = options_.model.prefill_chunk > 0 ? options_.model.prefill_chunk : 512;
     HADAL_TRY(Cache cache, make_cache(loaded_, 1, n));
     HADAL_TRY(model::WorkspacePtr workspace, workspace_for(std::min(chunk, n), 1, n, cache));
+    HADAL_TRY(logits_, model::LogitRows::make(*loaded_.model, loaded_.backend->device(), 1));
     std::vector<double> seconds;
     double macs = 0;
     for (int turn = 0; turn < 2; ++turn) {
@@ -231,6 +231,7 @@ class StepBench {
     HADAL_TRY(Cache cache, make_cache(loaded_, n_seqs, end));
     HADAL_TRY(model::WorkspacePtr workspace,
               workspace_for(kDecodePrompt * n_seqs, n_seqs, end, cache));
+    HADAL_TRY(logits_, model::LogitRows::make(*loaded_.model, loaded_.backend->device(), n_seqs));
     for (int32_t s = 0; s < n_seqs; ++s)
       loaded_.model->reset_slot(cache.view, static_cast<uint32_t>(s), *stream_);
     HADAL_TRY(double s, step(cache, *workspace, n_seqs, 0, kDecodePrompt, 0, true));
@@ -251,7 +252,7 @@ class StepBench {
   std::unique_ptr<device::Stream> stream_;
   const WeightBytes weights_;
   ops::StepBatch batch_;
-  std::vector<float> logits_;
+  model::LogitRows logits_;
   std::vector<Measured> measured_;
   uint64_t plan_bytes_ = 0;
 };

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "compute/model/logit_rows.h"
 #include "main/commands.h"
 #include "main/loaded_model.h"
 
@@ -154,7 +155,8 @@ core::Status score(const ScoreOptions& options) {
   // Every position wants logits, so every row runs every layer whatever --replay says.
   loaded.model->reset_slot(sequence.view, 0, *stream);
   constexpr int32_t kLogitRows = 64;
-  std::vector<float> logits(static_cast<size_t>(kLogitRows) * static_cast<size_t>(vocab));
+  HADAL_TRY(model::LogitRows logits,
+            model::LogitRows::make(*loaded.model, loaded.backend->device(), kLogitRows));
   print_row(0, ids[0], nullptr, vocab, options.top_n);
   ops::StepBatch batch;
   const bool progress = isatty(STDERR_FILENO) != 0 && n > 2 * chunk;
@@ -169,15 +171,15 @@ core::Status score(const ScoreOptions& options) {
     loaded.model->forward(batch, sequence.view, *workspace, *stream);
     for (int32_t first = 0; first < rows; first += kLogitRows) {
       const int32_t m = std::min(kLogitRows, rows - first);
-      loaded.model->logits(*workspace, first, m, {logits.data(), m, vocab}, *stream);
+      logits.fetch(*loaded.model, *workspace, first, m, *stream);
       HADAL_TRY_VOID(stream->synchronize());
       for (int32_t i = 0; i < m; ++i) {
-        const float* row = logits.data() + static_cast<size_t>(i) * static_cast<size_t>(vocab);
+        const float* row = logits.row(i).data();
         const int32_t p = at + first + i;
         if (p + 1 < n) print_row(p + 1, ids[static_cast<size_t>(p) + 1], row, vocab, options.top_n);
       }
       if (file != nullptr &&
-          std::fwrite(logits.data(), sizeof(float) * static_cast<size_t>(vocab),
+          std::fwrite(logits.row(0).data(), sizeof(float) * static_cast<size_t>(vocab),
                       static_cast<size_t>(m), file.get()) != static_cast<size_t>(m)) {
         return core::Error{
             core::Code::kIo,

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "compute/backends/cpu/cpu_level.h"
+#include "compute/model/logit_rows.h"
 #include "main/commands.h"
 #include "main/loaded_model.h"
 
@@ -52,6 +53,7 @@ class Checker {
                                                .max_context = context}));
     device::Device& device = c->loaded_.backend->device();
     HADAL_TRY(c->stream_, device.make_stream());
+    HADAL_TRY(c->logits_, model::LogitRows::make(m, device, n_prompts));
     c->blocks_each_ = static_cast<uint32_t>(context / m.kv_layout().block_tokens + 1);
     c->kv_.n_blocks = c->blocks_each_ * static_cast<uint32_t>(n_prompts);
     c->kv_.n_slots = 2 * static_cast<uint32_t>(n_prompts);
@@ -115,21 +117,20 @@ class Checker {
     ops::build_step_batch(loaded_.model->batch_shape(), chunks, batch_);
     loaded_.model->forward(batch_, kv_, *workspace_, *stream_);
     const auto n = static_cast<int32_t>(batch_.logit_rows.size());
-    const int64_t vocab = loaded_.config.vocab;
-    logits_.resize(static_cast<size_t>(n * vocab));
-    if (n > 0) loaded_.model->logits(*workspace_, 0, n, {logits_.data(), n, vocab}, *stream_);
+    if (n > 0) logits_.fetch(*loaded_.model, *workspace_, 0, n, *stream_);
     loaded_.model->commit(batch_, accepted, kv_, *workspace_, *stream_);
     HADAL_TRY_VOID(stream_->synchronize());
-    const float* row = logits_.data();
+    int32_t n_read = 0;
     for (size_t i = 0; i < group.size(); ++i) {
       Running& r = *group[i];
       r.done += accepted[i];
       if (chunks[i].n_logits == 0) continue;
-      const auto best = static_cast<int32_t>(std::max_element(row, row + vocab) - row);
-      r.answer.logits.assign(row, row + vocab);
+      const std::span<float> row = logits_.row(n_read++);
+      const auto best =
+          static_cast<int32_t>(std::max_element(row.begin(), row.end()) - row.begin());
+      r.answer.logits.assign(row.begin(), row.end());
       r.answer.ids.push_back(best);
       r.ids.push_back(best);
-      row += vocab;
       if (static_cast<int32_t>(r.answer.ids.size()) == way.snapshot_at) move_slot(r);
     }
     return {};
@@ -140,6 +141,7 @@ class Checker {
     loaded_.model->save_slot(kv_, r.slot, bytes.data(), *stream_);
     r.slot += kv_.n_slots / 2;
     loaded_.model->load_slot(kv_, r.slot, bytes.data(), *stream_);
+    HADAL_CHECK(stream_->synchronize().has_value(), "copies of a slot");
   }
 
   LoadedModel loaded_;
@@ -148,7 +150,7 @@ class Checker {
   device::Buffer slabs_, slots_;
   ops::KvView kv_;
   ops::StepBatch batch_;
-  std::vector<float> logits_;
+  model::LogitRows logits_;
   uint32_t blocks_each_ = 0;
   int32_t n_new_ = 0;
 };

@@ -1,15 +1,14 @@
 #include "main/engine_stack.h"
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include "base/core/log.h"
 #include "engine/step/model_runner.h"
 #include "engine/step/script_runner.h"
+#include "main/backend_choice.h"
 
 namespace hadal::main {
 namespace {
@@ -32,13 +31,8 @@ T chosen(T asked, T otherwise) {
 }  // namespace
 
 std::string default_model_dir() {
-  std::array<char, 4096> path{};
-  const ssize_t n = readlink("/proc/self/exe", path.data(), path.size() - 1);
   std::error_code ignored;
-  std::filesystem::path folder =
-      std::filesystem::path(n > 0 ? std::string(path.data(), static_cast<size_t>(n))
-                                  : std::string())
-          .parent_path();
+  std::filesystem::path folder = program_dir();
   for (int level = 0; level < 4 && !folder.empty(); ++level) {
     const std::filesystem::path demo = folder / "models" / "demo";
     if (std::filesystem::exists(demo / "config.json", ignored)) return demo.string();

@@ -10,9 +10,9 @@
 
 #include "base/tokenizer/engram_map.h"
 #include "base/tokenizer/tokenizer.h"
-#include "compute/backends/cpu/cpu_backend.h"
 #include "compute/weights/audit.h"
 #include "compute/weights/read_file.h"
+#include "main/backend_choice.h"
 #include "main/engine_stack.h"
 
 namespace hadal::main {
@@ -25,12 +25,6 @@ core::Error refused(std::string message, std::string param = {}) {
 }
 
 }  // namespace
-
-core::Result<std::unique_ptr<ops::Backend>> make_backend(const ModelFlags& flags) {
-  if (flags.backend.empty() || flags.backend == "cpu")
-    return cpu::make_cpu_backend({.n_threads = flags.threads, .level = flags.cpu_level});
-  return refused(fmt::format("--backend is {}; this program has cpu", flags.backend), "backend");
-}
 
 core::Result<ops::Replay> parse_replay(const std::string& name) {
   if (name == "exact") return ops::Replay::kExact;

@@ -22,7 +22,6 @@ struct LoadedModel {
   std::unique_ptr<model::Model> model;
 };
 
-core::Result<std::unique_ptr<ops::Backend>> make_backend(const ModelFlags& flags);
 core::Result<ops::Replay> parse_replay(const std::string& name);
 core::Result<LoadedModel> load_model(const ModelFlags& flags);
 

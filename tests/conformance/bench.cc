@@ -8,7 +8,8 @@ namespace hadal::test {
 
 constexpr uint64_t kScratch = 64 << 20;
 
-Bench::Bench(ops::Backend& backend) : backend_(backend) {
+Bench::Bench(ops::Backend& backend, const std::vector<Output>* reference)
+    : backend_(backend), reference_(reference) {
   auto stream = backend.device().make_stream();
   HADAL_CHECK(stream.has_value(), "stream");
   stream_ = std::move(stream).value();
@@ -23,6 +24,17 @@ void* Bench::bytes(uint64_t n) {
 
 ops::Ops::Scratch Bench::scratch() {
   return {static_cast<std::byte*>(bytes(kScratch)), kScratch};
+}
+
+void Bench::read(Output& out, void* from) {
+  backend_.device().copy(*stream_, out.bytes.data(), from, out.bytes.size());
+  sync();
+  const size_t i = n_read_++;
+  if (reference_ == nullptr || i >= reference_->size()) return;
+  const std::vector<std::byte>& want = (*reference_)[i].bytes;
+  HADAL_CHECK(want.size() == out.bytes.size(), "an output of another size than the reference's");
+  backend_.device().copy(*stream_, from, want.data(), want.size());
+  sync();
 }
 
 void Bench::sync() {

@@ -1,11 +1,8 @@
-#include <cmath>
-#include <cstring>
-
 #include <gtest/gtest.h>
 
 #include "compute/backends/cpu/cpu_backend.h"
 #include "compute/backends/cpu/cpu_level.h"
-#include "compute/formats/elements.h"
+#include "conformance/compare.h"
 #include "conformance/op_cases.h"
 
 // Every op on every built backend against the reference: the host's base level on one thread. The
@@ -35,36 +32,11 @@ std::vector<Built> built_backends() {
   return out;
 }
 
-// Distance in representable values of the output's type; equal bits are 0, NaN against a number is
-// far.
-int64_t distance(const Output& a, const Output& b, size_t i) {
-  const auto ordered = [](uint32_t u, uint32_t sign) {
-    return (u & sign) != 0 ? -static_cast<int64_t>(u & (sign - 1)) : static_cast<int64_t>(u);
-  };
-  if (a.type == OutType::kF32) {
-    uint32_t x, y;
-    std::memcpy(&x, a.bytes.data() + 4 * i, 4);
-    std::memcpy(&y, b.bytes.data() + 4 * i, 4);
-    return std::abs(ordered(x, 0x80000000u) - ordered(y, 0x80000000u));
-  }
-  uint16_t x, y;
-  std::memcpy(&x, a.bytes.data() + 2 * i, 2);
-  std::memcpy(&y, b.bytes.data() + 2 * i, 2);
-  return std::abs(ordered(x, 0x8000u) - ordered(y, 0x8000u));
-}
-
 void expect_conforms(const Output& got, const Output& want, bool exact, const std::string& where) {
   ASSERT_EQ(got.bytes.size(), want.bytes.size()) << where;
-  const bool numbers = got.type == OutType::kF32 || got.type == OutType::kBf16;
-  if (exact || !numbers || want.ulps == 0) {
-    const auto at = std::mismatch(got.bytes.begin(), got.bytes.end(), want.bytes.begin()).first;
-    EXPECT_TRUE(at == got.bytes.end())
-        << where << ": " << got.name << " differs at byte " << at - got.bytes.begin();
-    return;
-  }
-  const size_t n = got.bytes.size() / (got.type == OutType::kF32 ? 4 : 2);
-  for (size_t i = 0; i < n; ++i)
-    ASSERT_LE(distance(got, want, i), want.ulps) << where << ": " << got.name << " element " << i;
+  const Distance d = compare(got, want, exact);
+  EXPECT_TRUE(d.within) << where << ": " << got.name << ": " << d.where << ", " << d.worst
+                        << " of its bound";
 }
 
 TEST(Conformance, EveryOpOnEveryBuiltBackend) {

@@ -42,6 +42,7 @@ Rig::Rig(const RigOptions& options) : loaded_(load(options)) {
                                                    .max_context = 4096}));
   device::Device& device = loaded_.backend->device();
   stream_ = must(device.make_stream());
+  logits_ = must(model::LogitRows::make(model(), device, options.max_rows));
   slabs_ = must(device.allocate(kBlocks * static_cast<uint64_t>(model().kv_layout().slab_bytes),
                                 device::Memory::kDevice));
   slots_ = must(device.allocate(kSlots * static_cast<uint64_t>(model().slot_layout().slot_bytes),
@@ -84,15 +85,12 @@ Logits Rig::step(const std::vector<Piece>& pieces) {
   build_step_batch(model().batch_shape(), chunks, batch_);
   model().forward(batch_, kv_, *workspace_, *stream_);
   const auto n = static_cast<int32_t>(batch_.logit_rows.size());
-  const auto vocab = static_cast<int64_t>(config().vocab);
-  std::vector<float> flat(static_cast<size_t>(n * vocab));
-  if (n > 0) model().logits(*workspace_, 0, n, {flat.data(), n, vocab}, *stream_);
+  if (n > 0) logits_.fetch(model(), *workspace_, 0, n, *stream_);
   model().commit(batch_, accepted, kv_, *workspace_, *stream_);
   HADAL_CHECK(stream_->synchronize().has_value(), "stream");
   for (size_t i = 0; i < pieces.size(); ++i) pieces[i].seq->length += accepted[i];
   Logits out;
-  for (int32_t i = 0; i < n; ++i)
-    out.emplace_back(flat.begin() + i * vocab, flat.begin() + (i + 1) * vocab);
+  for (int32_t i = 0; i < n; ++i) out.emplace_back(logits_.row(i).begin(), logits_.row(i).end());
   return out;
 }
 

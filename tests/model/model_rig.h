@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "compute/model/logit_rows.h"
 #include "compute/model/model.h"
 #include "compute/ops/step_batch.h"
 #include "main/loaded_model.h"
@@ -66,6 +67,7 @@ class Rig {
   main::LoadedModel loaded_;
   model::WorkspacePtr workspace_;
   std::unique_ptr<device::Stream> stream_;
+  model::LogitRows logits_;
   device::Buffer slabs_, slots_;
   ops::KvView kv_;
   uint32_t next_slot_ = 0, next_block_ = 0;

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -66,6 +67,22 @@ class Event {
   virtual void wait() = 0;  // the host waits
 };
 
+// Work given to a stream once, to be given again with one call: the same ops with the same
+// arguments, on what their memory then holds.
+class Recording {
+ public:
+  virtual ~Recording() = default;
+  virtual void play(Stream& stream) = 0;
+};
+
+// Read-only host memory under a pointer that ops of a device may follow. Undone by its destruction;
+// the host memory itself belongs to somebody else.
+class HostView {
+ public:
+  virtual ~HostView() = default;
+  virtual const void* data() const = 0;
+};
+
 // One processor with its memory. Outlives its buffers, streams and events.
 // Thread safety: all members may be called from any thread.
 class Device {
@@ -82,6 +99,13 @@ class Device {
   virtual core::Result<std::unique_ptr<Event>> make_event() = 0;
   // Either side may be host or device memory.
   virtual void copy(Stream& stream, void* to, const void* from, uint64_t bytes) = 0;
+  // Lets ops read host memory in place, for tables of which a step touches a few rows. Null where
+  // the device cannot; the host memory outlives the view.
+  virtual core::Result<std::unique_ptr<HostView>> view_host(const void* data, uint64_t bytes) = 0;
+  // What `work` gives to `stream` is recorded instead of done. Null where the device has no
+  // recordings: give the work itself then. `work` must not wait, nor copy from pageable memory.
+  virtual core::Result<std::unique_ptr<Recording>> record(Stream& stream,
+                                                          const std::function<void()>& work) = 0;
 
  protected:
   friend class Buffer;

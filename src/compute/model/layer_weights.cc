@@ -20,6 +20,9 @@ using ops::WeightSource;
 using weights::StoredType;
 using weights::Tensor;
 
+// The released embedding (1.3 GB) goes to the device, an Engram table (tens of GB) does not.
+constexpr uint64_t kCopiedTable = 2ull << 30;
+
 WeightFormat format_of(StoredType type) {
   switch (type) {
     case StoredType::kE4m3:
@@ -102,15 +105,26 @@ class Loader {
     out = static_cast<const T*>(p);
     return {};
   }
-  // Large and read by rows: in place where the device can.
+  // Read by rows: in place where the device can; else copied unless it is large, then through a
+  // view of the mapping, of which a step reads a few rows.
   template <class T>
   core::Status rows(const std::string& name, const T*& out) {
-    if (!backend_.device().reads_host_memory()) return vector(name, out);
     HADAL_TRY(const Tensor* t, tensor(name));
+    device::Device& device = backend_.device();
+    if (device.reads_host_memory()) {
+      checkpoint_.advise_random(t->bytes);
+      out = reinterpret_cast<const T*>(t->bytes.data());
+      return {};
+    }
+    if (t->bytes.size() <= kCopiedTable) return vector(name, out);
     checkpoint_.advise_random(t->bytes);
-    out = reinterpret_cast<const T*>(t->bytes.data());
+    HADAL_TRY(auto view, device.view_host(t->bytes.data(), t->bytes.size()));
+    if (view == nullptr) return vector(name, out);
+    out = static_cast<const T*>(view->data());
+    views_.push_back(std::move(view));
     return {};
   }
+  std::vector<std::unique_ptr<device::HostView>> take_views() { return std::move(views_); }
 
   core::Status site(const std::string& prefix, SiteWeights& out) {
     HADAL_TRY(const Tensor* fn, tensor(prefix + "_fn"));
@@ -190,6 +204,7 @@ class Loader {
   const weights::ModelConfig& config_;
   ops::Backend& backend_;
   Params& params_;
+  std::vector<std::unique_ptr<device::HostView>> views_;
   uint64_t bytes_ = 0;
 };
 
@@ -235,6 +250,7 @@ core::Result<ModelWeights> load_weights(const weights::Checkpoint& checkpoint,
   HADAL_TRY_VOID(stream->synchronize());
   out.bytes = load.bytes() + params.bytes();
   out.params = params.take();
+  out.views = load.take_views();
   return out;
 }
 

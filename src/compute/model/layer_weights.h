@@ -66,6 +66,7 @@ struct ModelWeights {
   const int32_t* token_map = nullptr;
   int32_t pad = 0;  // compressed id of Engram's pad token
   std::vector<device::Buffer> params;
+  std::vector<std::unique_ptr<device::HostView>> views;  // of tables that stay in the checkpoint
   uint64_t bytes = 0;  // device memory, packed matrices and vectors
 };
 

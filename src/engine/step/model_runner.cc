@@ -29,7 +29,7 @@ RunnerPlan ModelRunner::plan(const model::Model& model, const ModelRunnerConfig&
           .slots_bytes = slot_bytes * config.n_slots,
           .snapshots_bytes = slot_bytes * config.n_snapshots,
           .workspace_bytes = model.plan_workspace(step_limits(config)).total(),
-          .logits_bytes = uint64_t{config.n_slots} * n_vocab(model) * sizeof(float)};
+          .logits_bytes = model::LogitRows::bytes(model, static_cast<int32_t>(config.n_slots))};
 }
 
 ModelRunner::ModelRunner(const model::Model& model, const ModelRunnerConfig& config)
@@ -73,7 +73,7 @@ core::Status ModelRunner::allocate(device::Device& device, const ModelRunnerConf
   HADAL_TRY(slabs_, device.allocate(needed.blocks_bytes, device::Memory::kDevice));
   HADAL_TRY(slots_, device.allocate(needed.slots_bytes, device::Memory::kDevice));
   HADAL_TRY(snapshots_, device.allocate(needed.snapshots_bytes, device::Memory::kHost));
-  HADAL_TRY(logits_, device.allocate(needed.logits_bytes, device::Memory::kHost));
+  HADAL_TRY(logits_, model::LogitRows::make(model_, device, static_cast<int32_t>(config.n_slots)));
   HADAL_TRY(stream_, device.make_stream());
   HADAL_TRY(workspace_, model_.make_workspace(step_limits(config)));
   kv_ = {.slabs = slabs_.data(),
@@ -168,24 +168,20 @@ void ModelRunner::launch(std::span<const RunChunk> chunks) {
   ops::build_step_batch(model_.batch_shape(), flight.chunks, flight.batch);
   model_.forward(flight.batch, kv_, *workspace_, *stream_);
   const auto n_logits = static_cast<int32_t>(flight.batch.logit_rows.size());
-  if (n_logits > 0) {
-    model_.logits(*workspace_, 0, n_logits,
-                  {reinterpret_cast<float*>(logits_.data()), n_logits, traits_.n_vocab}, *stream_);
-  }
+  if (n_logits > 0) logits_.fetch(model_, *workspace_, 0, n_logits, *stream_);
 }
 
 core::Status ModelRunner::collect(std::vector<RunResult>& results) {
   HADAL_TRY_VOID(stream_->synchronize());
   results.resize(running_.size());
-  auto* logits = reinterpret_cast<float*>(logits_.data());
+  int32_t row = 0;
   for (size_t i = 0; i < running_.size(); ++i) {
     RunResult& result = results[i];
     result.tokens.clear();
     result.ended = false;
     result.error.clear();
     if (!running_[i].samples) continue;
-    sample(running_[i], {logits, traits_.n_vocab}, result);
-    logits += traits_.n_vocab;
+    sample(running_[i], logits_.row(row++), result);
   }
   Flight& flight = flights_[flight_];
   model_.commit(flight.batch, flight.n_accepted, kv_, *workspace_, *stream_);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "compute/device/device.h"
+#include "compute/model/logit_rows.h"
 #include "compute/model/model.h"
 #include "compute/ops/step_batch.h"
 #include "engine/sampling/sampler.h"
@@ -77,7 +78,8 @@ class ModelRunner final : public StepRunner {
   const model::Model& model_;
   const ops::Replay replay_;
   RunnerTraits traits_;
-  device::Buffer slabs_, slots_, snapshots_, logits_;
+  device::Buffer slabs_, slots_, snapshots_;
+  model::LogitRows logits_;
   ops::KvView kv_;
   model::WorkspacePtr workspace_;
   std::unique_ptr<device::Stream> stream_;

@@ -18,6 +18,15 @@ class CpuEvent final : public device::Event {
   void wait() override {}
 };
 
+class CpuHostView final : public device::HostView {
+ public:
+  explicit CpuHostView(const void* data) : data_(data) {}
+  const void* data() const override { return data_; }
+
+ private:
+  const void* data_;
+};
+
 // MemAvailable of /proc/meminfo; 0 if it cannot be read.
 uint64_t available_memory() {
   std::FILE* file = std::fopen("/proc/meminfo", "r");
@@ -64,6 +73,15 @@ core::Result<std::unique_ptr<device::Event>> CpuDevice::make_event() {
 
 void CpuDevice::copy(device::Stream&, void* to, const void* from, uint64_t bytes) {
   if (bytes > 0) std::memcpy(to, from, bytes);
+}
+
+core::Result<std::unique_ptr<device::HostView>> CpuDevice::view_host(const void* data, uint64_t) {
+  return std::unique_ptr<device::HostView>(std::make_unique<CpuHostView>(data));
+}
+
+core::Result<std::unique_ptr<device::Recording>> CpuDevice::record(device::Stream&,
+                                                                   const std::function<void()>&) {
+  return std::unique_ptr<device::Recording>();
 }
 
 }  // namespace hadal::cpu

@@ -19,6 +19,10 @@ class CpuDevice final : public device::Device {
   core::Result<std::unique_ptr<device::Stream>> make_stream() override;
   core::Result<std::unique_ptr<device::Event>> make_event() override;
   void copy(device::Stream& stream, void* to, const void* from, uint64_t bytes) override;
+  core::Result<std::unique_ptr<device::HostView>> view_host(const void* data,
+                                                            uint64_t bytes) override;
+  core::Result<std::unique_ptr<device::Recording>> record(
+      device::Stream& stream, const std::function<void()>& work) override;
 
  protected:
   void release(std::byte* data, uint64_t bytes, device::Memory memory) override;

@@ -26,6 +26,38 @@ class CudaEvent final : public device::Event {
   cudaEvent_t event_;
 };
 
+class CudaRecording final : public device::Recording {
+ public:
+  explicit CudaRecording(cudaGraphExec_t graph) : graph_(graph) {}
+  CudaRecording(const CudaRecording&) = delete;
+  CudaRecording& operator=(const CudaRecording&) = delete;
+  ~CudaRecording() override { cudaGraphExecDestroy(graph_); }
+  void play(device::Stream& stream) override { cudaGraphLaunch(graph_, raw(stream)); }
+
+ private:
+  cudaGraphExec_t graph_;
+};
+
+class CudaHostView final : public device::HostView {
+ public:
+  CudaHostView(void* registered, const void* data) : registered_(registered), data_(data) {}
+  CudaHostView(const CudaHostView&) = delete;
+  CudaHostView& operator=(const CudaHostView&) = delete;
+  ~CudaHostView() override {
+    if (registered_ != nullptr) cudaHostUnregister(registered_);
+  }
+  const void* data() const override { return data_; }
+
+ private:
+  void* registered_;  // whole pages; null: nothing to undo
+  const void* data_;
+};
+
+bool has(cudaDeviceAttr attribute) {
+  int value = 0;
+  return cudaDeviceGetAttribute(&value, attribute, 0) == cudaSuccess && value != 0;
+}
+
 }  // namespace
 
 core::Error cuda_error(const char* tried, cudaError_t error) {
@@ -113,6 +145,52 @@ core::Result<std::unique_ptr<device::Event>> CudaDevice::make_event() {
 
 void CudaDevice::copy(device::Stream& stream, void* to, const void* from, uint64_t bytes) {
   if (bytes > 0) cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, raw(stream));
+}
+
+core::Result<std::unique_ptr<device::HostView>> CudaDevice::view_host(const void* data,
+                                                                      uint64_t bytes) {
+  using ViewPtr = std::unique_ptr<device::HostView>;
+  // Pageable access takes a fault a page at its first use, then runs at the bus's speed, and holds
+  // no more memory than what is read. Pinning a mapped file reads all of it.
+  if (has(cudaDevAttrPageableMemoryAccess))
+    return ViewPtr(std::make_unique<CudaHostView>(nullptr, data));
+  constexpr uintptr_t kPage = 4096;
+  const auto begin = reinterpret_cast<uintptr_t>(data) / kPage * kPage;
+  const uintptr_t end = (reinterpret_cast<uintptr_t>(data) + bytes + kPage - 1) / kPage * kPage;
+  auto* pages = reinterpret_cast<void*>(begin);
+  unsigned int flags = cudaHostRegisterMapped | cudaHostRegisterPortable;
+  if (has(cudaDevAttrHostRegisterReadOnlySupported)) flags |= cudaHostRegisterReadOnly;
+  void* mapped = nullptr;
+  cudaError_t error = cudaHostRegister(pages, end - begin, flags);
+  if (error != cudaSuccess) {
+    cudaGetLastError();
+    return ViewPtr();
+  }
+  error = cudaHostGetDevicePointer(&mapped, pages, 0);
+  if (error != cudaSuccess) {
+    cudaGetLastError();
+    cudaHostUnregister(pages);
+    return ViewPtr();
+  }
+  const auto* first =
+      static_cast<const std::byte*>(mapped) + (reinterpret_cast<uintptr_t>(data) - begin);
+  return ViewPtr(std::make_unique<CudaHostView>(pages, first));
+}
+
+core::Result<std::unique_ptr<device::Recording>> CudaDevice::record(
+    device::Stream& stream, const std::function<void()>& work) {
+  cudaStream_t s = raw(stream);
+  cudaError_t error = cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal);
+  if (error != cudaSuccess) return cuda_error("recording a step", error);
+  work();
+  cudaGraph_t graph = nullptr;
+  error = cudaStreamEndCapture(s, &graph);
+  if (error != cudaSuccess) return cuda_error("recording a step", error);
+  cudaGraphExec_t exec = nullptr;
+  error = cudaGraphInstantiate(&exec, graph, 0);
+  cudaGraphDestroy(graph);
+  if (error != cudaSuccess) return cuda_error("making a graph of a step", error);
+  return std::unique_ptr<device::Recording>(std::make_unique<CudaRecording>(exec));
 }
 
 }  // namespace hadal::cuda

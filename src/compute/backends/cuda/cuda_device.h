@@ -46,6 +46,11 @@ class CudaDevice final : public device::Device {
   // Pageable host memory is read before the call returns (small) or staged; written before it
   // returns.
   void copy(device::Stream& stream, void* to, const void* from, uint64_t bytes) override;
+  // Pins and maps the pages, or follows the pointer as it is where the GPU reads pageable memory.
+  core::Result<std::unique_ptr<device::HostView>> view_host(const void* data,
+                                                            uint64_t bytes) override;
+  core::Result<std::unique_ptr<device::Recording>> record(
+      device::Stream& stream, const std::function<void()>& work) override;
 
  protected:
   void release(std::byte* data, uint64_t bytes, device::Memory memory) override;
