@@ -132,7 +132,14 @@ void Connection::read() {
       return;
     }
     if (self->close_after_write_) {
-      self->read();  // dropped: the answer is a rejection and the connection is about to close
+      // Dropped: the answer is a rejection. Clients that send a whole body before they read get to
+      // see it, but nobody sends for ever.
+      self->n_dropped_ += bytes.size();
+      if (self->n_dropped_ > self->shared_.config.max_body_bytes) {
+        self->close();
+      } else {
+        self->read();
+      }
       return;
     }
     self->in_.append(bytes);
@@ -205,15 +212,33 @@ void Connection::dispatch() {
   request.request_id = well_formed_id(given) ? std::string(given)
                                              : fmt::format("req-{:016x}{:08x}", shared_.id_salt,
                                                            shared_.next_request.fetch_add(1));
-  std::string cors = cors_headers(request);
+  std::string extra = cors_headers(request);
+  set_trace(request);
+  if (request.trace) extra += fmt::format("traceparent: {}\r\n", traceparent(*request.trace));
   deadline_ms_ = 0;
   exchange_began_ = std::chrono::steady_clock::now();
   shared_.n_active.fetch_add(1);
   exchange_ = std::make_shared<Exchange>(
       std::move(request), [&io = io_, weak = weak_from_this()] { io.wake(weak); }, keep_alive,
-      http10, shared_.config.max_pending_bytes, std::move(cors));
+      http10, shared_.config.max_pending_bytes, std::move(extra));
   shared_.handler.handle(exchange_);
   flush();  // an answer given at once leaves without another turn of the loop
+}
+
+void Connection::set_trace(Request& request) {
+  request.trace = metrics::parse_traceparent(request.header("traceparent"));
+  if (request.trace) {
+    request.trace_parent = request.trace->span;
+  } else if (shared_.config.new_traces) {
+    const uint64_t high = shared_.new_id();
+    request.trace = metrics::TraceContext{
+        .trace_high = high,
+        .trace_low = shared_.new_id(),
+        .span = 0,
+        .sampled = high % 100 < shared_.config.trace_percent,
+    };
+  }
+  if (request.trace) request.trace->span = shared_.new_id();
 }
 
 std::string Connection::cors_headers(const Request& request) const {
@@ -227,7 +252,7 @@ std::string Connection::cors_headers(const Request& request) const {
         "Access-Control-Allow-Headers: authorization, content-type, x-api-key, x-request-id, "
         "anthropic-version, anthropic-beta, "
         "traceparent, tracestate\r\nAccess-Control-Expose-Headers: x-request-id, "
-        "retry-after\r\nAccess-Control-Max-Age: 600\r\n",
+        "traceparent, retry-after\r\nAccess-Control-Max-Age: 600\r\n",
         allowed == "*" ? std::string_view("*") : origin);
   }
   return {};

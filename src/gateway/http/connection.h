@@ -30,7 +30,10 @@ struct Shared {
   std::atomic<size_t> inflight_body_bytes{0};
   std::atomic<bool> draining{false};
   std::atomic<uint64_t> next_request{0};
-  uint64_t id_salt = 0;  // random, so that request ids of two runs differ
+  std::atomic<uint64_t> next_id{0};
+  uint64_t id_salt = 0;  // random, so that ids of two runs differ
+
+  uint64_t new_id() { return metrics::scattered_id(id_salt, next_id.fetch_add(1)); }
 };
 
 // One event loop on one thread and the connections that live on it. wake() may be called from any
@@ -86,6 +89,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void written(boost::system::error_code error);
   void finish_exchange();
   std::string cors_headers(const Request& request) const;
+  void set_trace(Request& request);
 
   // Constant after construction.
   const std::unique_ptr<Transport> transport_;
@@ -99,6 +103,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::string out_;  // bytes being written
   std::shared_ptr<Exchange> exchange_;
   std::chrono::steady_clock::time_point exchange_began_{};
+  size_t n_dropped_ = 0;    // bytes read after a rejection
   size_t body_budget_ = 0;  // of Shared::inflight_body_bytes held by this connection
   bool reading_ = false;
   bool writing_ = false;

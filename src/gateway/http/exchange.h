@@ -31,6 +31,10 @@ class Exchange {
            std::string extra_headers);
 
   const Request& request() const { return request_; }
+  // What this request is counted and logged as: set by the handler before it answers or hands on,
+  // "" if nothing matched. The text outlives the exchange.
+  void set_route(std::string_view route) { route_ = route; }
+  std::string_view route() const { return route_; }
 
   // The whole answer at once. Later calls of any kind are ignored.
   void respond(Response response);
@@ -75,6 +79,8 @@ class Exchange {
   const bool http10_;
   const size_t max_pending_;
   const std::string extra_headers_;  // CORS and the like, each line ended by CRLF
+
+  std::string_view route_;
 
   mutable std::mutex mutex_;  // guards what follows
   bool keep_alive_;

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/metrics/trace.h"
+
 namespace hadal::http {
 
 struct Header {
@@ -27,6 +29,10 @@ struct Request {
       request_id;  // X-Request-Id if it was well formed, else made here; echoed in the response
   std::vector<std::pair<std::string, std::string>>
       path_params;  // {name} parts of the route, set by Router
+  // The trace that this request is a part of; `span` is this server's. With a well-formed
+  // traceparent header, or when ServerConfig::new_trace began one.
+  std::optional<metrics::TraceContext> trace;
+  uint64_t trace_parent = 0;  // the caller's span; 0: the trace begins here
 
   // Value of the first header of that (lower-case) name, or "".
   std::string_view header(std::string_view name) const;

@@ -32,20 +32,39 @@ bool matches(std::string_view pattern, std::string_view path,
 }  // namespace
 
 void Router::add(std::string_view method, std::string_view pattern, Endpoint endpoint) {
-  routes_.push_back({std::string(method), std::string(pattern), std::move(endpoint)});
+  const size_t index = routes_.size();
+  const Route& route =
+      routes_.emplace_back(Route{std::string(method), std::string(pattern), std::move(endpoint)});
+  (route.pattern.find('{') == std::string::npos ? exact_[route.pattern] : with_params_)
+      .push_back(index);
+}
+
+std::vector<Router::Entry> Router::entries() const {
+  std::vector<Entry> all;
+  for (const Route& route : routes_) all.push_back({route.method, route.pattern});
+  return all;
 }
 
 Router::Match Router::match(std::string_view method, std::string_view path) const {
   if (path.size() > 1 && path.ends_with('/')) path.remove_suffix(1);
   Match found;
   std::vector<std::pair<std::string, std::string>> params;
-  for (const Route& route : routes_) {
-    if (!matches(route.pattern, path, params)) continue;
+  const auto take = [&](const Route& route) {
     if (route.method == method || (method == "HEAD" && route.method == "GET")) {
-      return {&route.endpoint, route.pattern, std::move(params), {}};
+      found = {&route.endpoint, route.pattern, std::move(params), {}};
+      return true;
     }
     found.pattern = route.pattern;
     found.allow += (found.allow.empty() ? "" : ", ") + route.method;
+    return false;
+  };
+  if (const auto exact = exact_.find(path); exact != exact_.end()) {
+    for (const size_t index : exact->second) {
+      if (take(routes_[index])) return found;
+    }
+  }
+  for (const size_t index : with_params_) {
+    if (matches(routes_[index].pattern, path, params) && take(routes_[index])) return found;
   }
   return found;
 }

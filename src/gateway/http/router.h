@@ -1,9 +1,11 @@
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "gateway/http/exchange.h"
@@ -24,6 +26,11 @@ class Router {
   };
 
   void add(std::string_view method, std::string_view pattern, Endpoint endpoint);
+  // All routes in the order in which they were added; valid until the next add().
+  struct Entry {
+    std::string_view method, pattern;
+  };
+  std::vector<Entry> entries() const;
   Match match(std::string_view method, std::string_view path) const;
 
  private:
@@ -32,7 +39,9 @@ class Router {
     std::string pattern;
     Endpoint endpoint;
   };
-  std::vector<Route> routes_;
+  std::deque<Route> routes_;                                         // texts stay where they are
+  std::unordered_map<std::string_view, std::vector<size_t>> exact_;  // patterns without {}, by path
+  std::vector<size_t> with_params_;
 };
 
 }  // namespace hadal::http

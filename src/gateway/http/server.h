@@ -19,6 +19,8 @@ struct ServerConfig {
   uint32_t n_threads = 1;
   std::string tls_certificate_file;  // PEM chain; with the key file: TLS
   std::string tls_key_file;
+  bool new_traces = false;                // requests without a traceparent begin a trace
+  uint32_t trace_percent = 100;           // of those traces, how many are sampled
   std::vector<std::string> cors_origins;  // "*" or exact origins; empty: no CORS headers
 
   uint32_t max_connections = 20'000;          // beyond: 503 and close
