@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "base/metrics/trace.h"
 #include "gateway/anthropic/response_factory.h"
 #include "gateway/recipe/error_body.h"
 #include "gateway/recipe/tokenizer_vocabulary.h"
@@ -168,6 +169,7 @@ class Generator {
                                            {.tokenizer = &stack_.tokenizer(),
                                             .limits = stack_.engine().limits(),
                                             .end_token = stack_.config().eos_token,
+                                            .seed = metrics::scattered_id(salt_, number),
                                             .script = stack_.is_script()}));
     recipe::Usage prompt;
     prompt.prompt_tokens = static_cast<uint32_t>(made.prompt.size());

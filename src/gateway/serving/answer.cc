@@ -1,6 +1,9 @@
 #include "gateway/serving/answer.h"
 
+#include <fmt/format.h>
+
 #include "gateway/recipe/error_body.h"
+#include "gateway/serving/generation_trace.h"
 
 namespace hadal::serving {
 
@@ -26,26 +29,23 @@ Answer::Answer(Parts parts) : parts_(std::move(parts)) {}
 void Answer::start(std::vector<types::Request> requests, const recipe::Usage& prompt) {
   const auto self = shared_from_this();
   std::optional<core::Error> failure;
+  for (const types::Request& request : requests) ids_.push_back(request.id);
+  parts_.stream->begin(prompt, out_);  // nobody else knows of this answer yet
   {
-    // The engine's first tokens wait for this lock until the head of the answer is out.
-    const std::lock_guard lock(mutex_);
-    for (types::Request& request : requests) ids_.push_back(request.id);
+    // With several choices the tokens of the first wait until the last is taken: a refusal must
+    // find nothing sent. One choice waits for nothing, so that the engine's thread never does.
+    std::unique_lock lock(mutex_, std::defer_lock);
+    if (requests.size() > 1) lock.lock();
     for (size_t i = 0; i < requests.size() && !failure; ++i) {
       const core::Status status = parts_.engine->submit(
           std::move(requests[i]), std::make_shared<Sink>(self, static_cast<uint32_t>(i)));
       if (!status) failure = status.error();
     }
+    if (!lock.owns_lock()) lock.lock();
     if (failure) {
       ended_ = true;
     } else {
-      parts_.stream->begin(prompt, out_);
-      if (parts_.stream->streamed()) {
-        parts_.exchange->start_stream({200,
-                                       "text/event-stream; charset=utf-8",
-                                       {{"X-Accel-Buffering", "no"}},
-                                       std::move(out_)});
-        out_.clear();
-      }
+      ensure_started();
     }
   }
   if (failure) {
@@ -62,6 +62,16 @@ void Answer::start(std::vector<types::Request> requests, const recipe::Usage& pr
   parts_.exchange->on_closed([weak = weak_from_this()] {
     if (const auto answer = weak.lock()) answer->cancel();
   });
+}
+
+// Sends the head of a stream, with what begin() wrote; whoever comes first does it.
+void Answer::ensure_started() {
+  if (started_) return;
+  started_ = true;
+  if (!parts_.stream->streamed()) return;
+  parts_.exchange->start_stream(
+      {200, "text/event-stream; charset=utf-8", {{"X-Accel-Buffering", "no"}}, std::move(out_)});
+  out_.clear();
 }
 
 void Answer::cancel() {
@@ -81,9 +91,14 @@ types::SinkAnswer Answer::on_tokens(uint32_t choice, std::span<const types::Toke
     n_taken = events.size();
     return types::SinkAnswer::kStop;
   }
+  ensure_started();
   if (!parts_.stream->streamed()) return parts_.stream->on_tokens(choice, events, n_taken, out_);
   if (!parts_.exchange->has_room()) return types::SinkAnswer::kFull;
   out_.clear();
+  if (parts_.event_times && !events.empty()) {
+    fmt::format_to(std::back_inserter(out_), ": t={}\n",
+                   std::chrono::nanoseconds(events.front().at.time_since_epoch()).count());
+  }
   const types::SinkAnswer answer = parts_.stream->on_tokens(choice, events, n_taken, out_);
   if (!out_.empty()) parts_.exchange->push_unbounded(out_);
   return answer;
@@ -91,7 +106,10 @@ types::SinkAnswer Answer::on_tokens(uint32_t choice, std::span<const types::Toke
 
 void Answer::on_done(uint32_t choice, const types::Completion& completion) {
   const std::lock_guard lock(mutex_);
+  if (parts_.spans != nullptr)
+    trace_generation(parts_.exchange->request(), parts_.model, choice, completion, *parts_.spans);
   if (ended_) return;
+  ensure_started();
   if (parts_.stream->streamed()) out_.clear();
   if (!parts_.stream->on_done(choice, completion, out_)) {
     if (parts_.stream->streamed() && !out_.empty()) parts_.exchange->push_unbounded(out_);

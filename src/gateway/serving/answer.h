@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/metrics/trace.h"
 #include "base/types/engine_port.h"
 #include "gateway/http/exchange.h"
 #include "gateway/recipe/conversation.h"
@@ -25,8 +26,11 @@ class Answer : public std::enable_shared_from_this<Answer> {
     std::shared_ptr<recipe::RequestText> text;  // what views in the plan may point into
     std::unique_ptr<recipe::ResponseStream> stream;
     recipe::Api api = recipe::Api::kChat;
+    std::string model;  // as the client spelt it, for traces
     bool compat = false;
+    bool event_times = false;  // hadal.event_times: a comment ": t=NS" before what a step gave
     types::EnginePort* engine = nullptr;
+    metrics::SpanSink* spans = nullptr;  // null: none wanted
     // After the last byte was handed over; final_object is "" for dialects that store nothing.
     std::function<void(const Answer&, const std::string& final_object)> on_finished;
   };
@@ -44,13 +48,14 @@ class Answer : public std::enable_shared_from_this<Answer> {
   types::SinkAnswer on_tokens(uint32_t choice, std::span<const types::TokenEvent> events,
                               size_t& n_taken);
   void on_done(uint32_t choice, const types::Completion& completion);
-  void finish_whole();  // mutex_ held
+  void ensure_started();  // mutex_ held
+  void finish_whole();    // mutex_ held
 
   Parts parts_;
-  std::mutex mutex_;  // guards what follows, and parts_.stream
-  std::vector<types::RequestId> ids_;
-  std::string out_;  // bytes of this call; a whole answer's body
-  bool ended_ = false;
+  std::mutex mutex_;                   // guards what follows, and parts_.stream
+  std::vector<types::RequestId> ids_;  // constant after the first submit
+  std::string out_;                    // bytes of this call; a whole answer's body
+  bool started_ = false, ended_ = false;
 };
 
 }  // namespace hadal::serving

@@ -1,7 +1,6 @@
 #include "gateway/serving/engine_request.h"
 
 #include <algorithm>
-#include <random>
 
 #include <fmt/format.h>
 
@@ -12,7 +11,7 @@ core::Error refused(std::string message, std::string param) {
   return {core::Code::kInvalidRequest, std::move(message), std::move(param)};
 }
 
-types::SamplingParams sampling_of(const recipe::CodecRequest& request) {
+types::SamplingParams sampling_of(const recipe::CodecRequest& request, uint64_t seed) {
   const recipe::Sampling& from = request.sampling;
   types::SamplingParams to;
   to.temperature = static_cast<float>(from.temperature);
@@ -25,12 +24,7 @@ types::SamplingParams sampling_of(const recipe::CodecRequest& request) {
   to.logit_bias = from.logit_bias;
   to.logprobs = from.logprobs;
   to.n_top_logprobs = static_cast<int32_t>(from.top_logprobs.value_or(0));
-  if (from.seed) {
-    to.seed = *from.seed;
-  } else {
-    std::random_device random;
-    to.seed = (uint64_t{random()} << 32) | random();
-  }
+  to.seed = from.seed.value_or(seed);
   return to;
 }
 
@@ -121,7 +115,7 @@ core::Result<types::Request> make_engine_request(const recipe::CodecRequest& req
                        "max_tokens"};
   }
   out.max_tokens = std::max(1u, std::min(by_dialect, room));
-  out.sampling = sampling_of(request);
+  out.sampling = sampling_of(request, engine.seed);
   out.min_tokens = extension.min_tokens;
   out.ignore_eos = extension.ignore_eos;
   out.use_prefix_cache = extension.prefix_cache;

@@ -17,6 +17,7 @@ struct EngineView {
   const tokenizer::Tokenizer* tokenizer = nullptr;
   types::EngineLimits limits;
   types::TokenId end_token = -1;
+  uint64_t seed = 0;  // for a request that brings none; another one for each
   bool script =
       false;  // the script backend: its context is the codec's, and constraints do not matter
 };

@@ -12,6 +12,7 @@
 #include "gateway/recipe/error_body.h"
 #include "gateway/recipe/json_value.h"
 #include "gateway/serving/answer.h"
+#include "gateway/serving/generation_trace.h"
 
 namespace hadal::serving {
 namespace {
@@ -135,6 +136,7 @@ void Service::handle(std::shared_ptr<http::Exchange> exchange) {
     return;
   }
   http::Router::Match match = router_.match(request.method, request.path);
+  exchange->set_route(match.pattern);
   const bool open = match.pattern == "/health" || match.pattern == "/ready";
   const bool admin = request.path.starts_with("/admin");
   if (admin ? !(admin_guard_ && admin_guard_(request))
@@ -207,9 +209,11 @@ void Service::generate(const Dialect& dialect, std::shared_ptr<http::Exchange> e
   recipe::CodecRequest& codec = *parsed;
   if (config_.script && !codec.extension.script && script_file_ != nullptr)
     codec.extension.script = script_file_->match(codec, dialect.api);
+  const uint64_t number = next_request_.fetch_add(std::max(1u, codec.sampling.n));
   const EngineView view{.tokenizer = &tokenizer_,
                         .limits = engine_.limits(),
                         .end_token = config_.end_token,
+                        .seed = metrics::scattered_id(id_salt_, number),
                         .script = config_.script};
   auto made = make_engine_request(codec, config_.codec, view);
   if (!made) {
@@ -217,7 +221,6 @@ void Service::generate(const Dialect& dialect, std::shared_ptr<http::Exchange> e
     return;
   }
   made->tenant = tenant_of(request);
-  const uint64_t number = next_request_.fetch_add(std::max(1u, codec.sampling.n));
   recipe::ResponseIdentity identity;
   identity.id = fmt::format("{}{:016x}{:08x}", dialect.id_prefix, id_salt_, number);
   identity.created = unix_seconds();
@@ -226,6 +229,9 @@ void Service::generate(const Dialect& dialect, std::shared_ptr<http::Exchange> e
   identity.reasoning_key = config_.codec.reasoning_key;
   identity.now = unix_seconds;
 
+  const std::string model =
+      config_.spans != nullptr && request.trace ? codec.response.model : std::string();
+  const bool event_times = codec.extension.event_times;
   std::vector<types::TokenId> prompt_ids;
   if (codec.extension.return_token_ids) prompt_ids = made->prompt;
   recipe::Usage prompt;
@@ -244,8 +250,11 @@ void Service::generate(const Dialect& dialect, std::shared_ptr<http::Exchange> e
                                                        .text = std::move(codec.text),
                                                        .stream = std::move(stream),
                                                        .api = dialect.api,
+                                                       .model = model,
                                                        .compat = config_.codec.compat,
+                                                       .event_times = event_times,
                                                        .engine = &engine_,
+                                                       .spans = config_.spans,
                                                        .on_finished = {}});
   answer->start(std::move(requests), prompt);
 }
@@ -362,14 +371,24 @@ http::Response Service::error_response(int status, std::string_view path,
           recipe::error_body(error, api_of_path(path), config_.codec.compat)};
 }
 
+metrics::Counter& Service::answered(std::string_view route, int status) {
+  const std::lock_guard lock(answered_mutex_);
+  metrics::Counter*& counter = answered_[{route.data(), status}];
+  if (counter == nullptr) {
+    counter =
+        &registry_.counter("hadal_http_requests_total", "Answered HTTP requests.",
+                           {{"route", std::string(route)}, {"status", fmt::format("{}", status)}});
+  }
+  return *counter;
+}
+
 void Service::on_done(const http::Exchange& exchange, std::chrono::microseconds took) {
+  constexpr std::string_view kUnknown = "unknown";
   const http::Request& request = exchange.request();
-  const auto match = router_.match(request.method, request.path);
-  const std::string route = match.pattern.empty() ? "unknown" : std::string(match.pattern);
-  registry_
-      .counter("hadal_http_requests_total", "Answered HTTP requests.",
-               {{"route", route}, {"status", fmt::format("{}", exchange.status())}})
-      .add();
+  const std::string_view route = exchange.route().empty() ? kUnknown : exchange.route();
+  answered(route, exchange.status()).add();
+  if (config_.spans != nullptr)
+    trace_request(request, route, exchange.status(), took, *config_.spans);
   if (!config_.log_requests || route == "/metrics" || route == "/health" || route == "/ready")
     return;
   HADAL_LOG(kInfo, "http", "{} {} {} {:.1f} ms id={} peer={}", request.method, route,

@@ -2,11 +2,14 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
 #include "base/metrics/metrics.h"
+#include "base/metrics/trace.h"
 #include "base/tokenizer/tokenizer.h"
 #include "base/types/engine_port.h"
 #include "gateway/http/api_keys.h"
@@ -28,6 +31,7 @@ struct ServiceConfig {
   bool script = false;
   uint32_t n_workers = 1;  // threads that read large bodies
   bool log_requests = true;
+  metrics::SpanSink* spans = nullptr;  // null: no traces are kept; else it outlives the service
 };
 
 // The server's HTTP side: routes, keys, the three dialects, tokenising, health and metrics. admin/
@@ -61,6 +65,8 @@ class Service : public http::Handler {
   void list_models(const std::shared_ptr<http::Exchange>& exchange, std::string_view id);
   void refuse(const std::shared_ptr<http::Exchange>& exchange, const core::Error& error,
               recipe::Api api) const;
+  // The counter of answers of this route (a pattern of the router, or a constant) and status.
+  metrics::Counter& answered(std::string_view route, int status);
   std::string tenant_of(const http::Request& request) const;
 
   const ServiceConfig config_;
@@ -75,6 +81,8 @@ class Service : public http::Handler {
   std::atomic<bool> ready_{false};
   std::atomic<uint64_t> next_request_{1};
   const uint64_t id_salt_;
+  std::mutex answered_mutex_;  // guards answered_
+  std::map<std::pair<const char*, int>, metrics::Counter*> answered_;
   Workers workers_;
 };
 
