@@ -17,6 +17,7 @@ HADAL_ASSET(dygraph_js, HADAL_DYGRAPH_JS);
 HADAL_ASSET(dygraph_css, HADAL_DYGRAPH_CSS);
 HADAL_ASSET(marked, HADAL_MARKED_JS);
 HADAL_ASSET(purify, HADAL_PURIFY_JS);
+HADAL_ASSET(openapi, HADAL_OPENAPI_JSON);
 
 namespace hadal::admin {
 namespace {
@@ -43,6 +44,10 @@ std::span<const Asset> web_assets() {
       {"/web/purify.min.js", kJs, between(hadal_asset_purify, hadal_asset_purify_end)},
   };
   return all;
+}
+
+std::string_view openapi_text() {
+  return between(hadal_asset_openapi, hadal_asset_openapi_end);
 }
 
 }  // namespace hadal::admin

@@ -12,5 +12,7 @@ struct Asset {
   std::string_view bytes;
 };
 std::span<const Asset> web_assets();
+// openapi.json as it lies beside this file.
+std::string_view openapi_text();
 
 }  // namespace hadal::admin
