@@ -91,8 +91,9 @@ struct TokenLogprob {
 // One generated token. A request's end is no event: it comes by TokenSink::on_done.
 struct TokenEvent {
   TokenId token = 0;
-  float logprob = 0.0f;           // of `token`; 0 unless asked for
-  std::vector<TokenLogprob> top;  // best first; empty unless asked for
+  float logprob = 0.0f;                        // of `token`; 0 unless asked for
+  std::vector<TokenLogprob> top;               // best first; empty unless asked for
+  std::chrono::steady_clock::time_point at{};  // when the step that made it was collected
 };
 
 enum class CacheMiss : uint8_t {

@@ -55,6 +55,7 @@ void StepLoop::take_result(Sequence& s, RunResult& result, core::TimePoint now) 
       break;
     }
     s.tokens.push_back(id);
+    event.at = now;
     s.undelivered.push_back(std::move(event));
     ++n_new;
   }

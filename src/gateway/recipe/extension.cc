@@ -61,12 +61,13 @@ void read_extension(FieldCheck& check, JsonValue body, const Path& at, Extension
   const Path here{&at, "hadal"};
   only_known_keys(check, object, here,
                   {"return_token_ids", "prefix_cache", "draft", "accept", "deterministic",
-                   "ignore_eos", "min_tokens", "timings", "script"});
+                   "ignore_eos", "min_tokens", "timings", "event_times", "script"});
   read_flag(check, object, "return_token_ids", here, extension.return_token_ids);
   read_flag(check, object, "prefix_cache", here, extension.prefix_cache);
   read_flag(check, object, "deterministic", here, extension.deterministic);
   read_flag(check, object, "ignore_eos", here, extension.ignore_eos);
   read_flag(check, object, "timings", here, extension.timings);
+  read_flag(check, object, "event_times", here, extension.event_times);
   if (const JsonValue draft = check.integer(object, "draft", here, Need::kOptional, 64)) {
     extension.draft = static_cast<uint32_t>(draft.node()->u);
   }

@@ -119,7 +119,7 @@ struct Extension {
   bool prefix_cache = true;
   std::optional<uint32_t> draft;
   std::string accept;
-  bool deterministic = false, ignore_eos = false, timings = false;
+  bool deterministic = false, ignore_eos = false, timings = false, event_times = false;
   uint32_t min_tokens = 0;
   struct Script {
     std::string text;
