@@ -257,6 +257,26 @@ void add_bench(CLI::App& bench, BenchOpsOptions& ops, BenchStepOptions& step,
   s->callback([&] { chosen = [&] { return cmd_bench_step(step); }; });
 }
 
+void add_bench_serve(CLI::App& bench, BenchServeOptions& o, std::function<int()>& chosen) {
+  CLI::App* sub = bench.add_subcommand("serve", "open streams against a running server");
+  sub->footer(
+      "example: hadal serve --backend script --port 8000 & hadal bench serve --server-pid $!");
+  sub->add_option("--host", o.host, "IPv4 address of the server");
+  sub->add_option("--port", o.port, "its port (default 8000)");
+  sub->add_option("--api-key", o.api_key, "key, if it wants one");
+  sub->add_option("--streams", o.streams, "open at the same time (default 5000)")
+      ->check(CLI::Range(1, 60000));
+  sub->add_option("--opens-per-second", o.opens_per_second, "how fast they open (default 2500)")
+      ->check(CLI::Range(1, 1'000'000));
+  sub->add_option("--seconds", o.seconds, "of the measured window (default 10)")
+      ->check(CLI::Range(0.1, 3600.0));
+  sub->add_option("--pace-ms", o.pace_ms, "between two events of a stream (default 100)")
+      ->check(CLI::Range(1, 3'600'000));
+  sub->add_option("--step", o.step, "tokens of an event (default 1)")->check(CLI::Range(1, 1024));
+  sub->add_option("--server-pid", o.server_pid, "process whose memory and CPU are reported");
+  sub->callback([&] { chosen = [&] { return cmd_bench_serve(o); }; });
+}
+
 }  // namespace
 
 int run_cli(int argc, char** argv) {
@@ -291,6 +311,8 @@ int run_cli(int argc, char** argv) {
   BenchOpsOptions bench_ops;
   BenchStepOptions bench_step;
   add_bench(*bench, bench_ops, bench_step, chosen);
+  BenchServeOptions bench_serve;
+  add_bench_serve(*bench, bench_serve, chosen);
 
   try {
     app.parse(argc, argv);

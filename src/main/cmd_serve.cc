@@ -7,8 +7,12 @@
 
 #include "base/core/log.h"
 #include "gateway/admin/admin_routes.h"
+#include "gateway/admin/openapi.h"
+#include "gateway/admin/span_exporter.h"
+#include "gateway/recipe/error_body.h"
 #include "gateway/serving/service.h"
 #include "main/commands.h"
+#include "main/encode_line.h"
 #include "main/serve_config.h"
 
 namespace hadal::main {
@@ -85,6 +89,38 @@ recipe::CodecOptions codec_options(const ServeConfig& config, const EngineStack&
   return codec;
 }
 
+// What `hadal encode --stdin-jsonl` does with a line, for the body of a request.
+void add_encode_route(http::Router& router, const tokenizer::Tokenizer& tokenizer,
+                      const recipe::CodecOptions& options) {
+  router.add("POST", "/v1/encode",
+             [&tokenizer, options](const std::shared_ptr<http::Exchange>& exchange,
+                                   const http::Request& request) {
+               const auto out = encode_line(request.body, tokenizer, options);
+               if (out) {
+                 exchange->respond({200, "application/json", {}, *out});
+                 return;
+               }
+               const core::Error error{core::Code::kInvalidRequest,
+                                       "the body must be a JSON object with an id, as a line of "
+                                       "hadal encode --stdin-jsonl",
+                                       "id"};
+               exchange->respond({recipe::http_status(error.code),
+                                  "application/json",
+                                  {},
+                                  recipe::error_body(error, recipe::Api::kChat, options.compat)});
+             });
+}
+
+// Describes what was added before it, and itself.
+void add_openapi_route(http::Router& router) {
+  const auto document = std::make_shared<std::string>();
+  router.add("GET", "/openapi.json",
+             [document](const std::shared_ptr<http::Exchange>& exchange, const http::Request&) {
+               exchange->respond({200, "application/json", {}, *document});
+             });
+  *document = admin::openapi_document(router, kVersion);
+}
+
 core::Status serve(ServeConfig& config, const OptionTable& table) {
   metrics::Registry registry;
   // All signals are taken by one thread, below; the others inherit this mask.
@@ -110,13 +146,21 @@ core::Status serve(ServeConfig& config, const OptionTable& table) {
   if (!config.script_file.empty()) {
     HADAL_TRY(script, serving::ScriptFile::load(config.script_file));
   }
+  std::unique_ptr<admin::SpanExporter> spans;
+  if (!config.otlp_endpoint.empty()) {
+    HADAL_TRY(const auto endpoint, admin::parse_otlp_endpoint(config.otlp_endpoint));
+    spans = std::make_unique<admin::SpanExporter>(
+        admin::SpanExporterConfig{.endpoint = endpoint, .version = std::string(kVersion)},
+        registry);
+  }
   HADAL_TRY(const auto stack, EngineStack::make(config.engine, registry));
   serving::Service service({.codec = codec_options(config, *stack),
                             .served_names = config.served_names,
                             .end_token = stack->config().eos_token,
                             .script = stack->is_script(),
                             .n_workers = 1,
-                            .log_requests = config.log_requests},
+                            .log_requests = config.log_requests,
+                            .spans = spans.get()},
                            stack->tokenizer(), stack->engine(), registry, keys.get(), script.get());
   const std::string resolved =
       fmt::format(R"({{"asked":{},"resolved":{}}})", table.to_json(), stack->resolved_json());
@@ -128,6 +172,8 @@ core::Status serve(ServeConfig& config, const OptionTable& table) {
                                              .token = admin_token,
                                              .engine = &stack->engine(),
                                              .begin_drain = [] { kill(getpid(), SIGTERM); }});
+  add_encode_route(service.router(), stack->tokenizer(), codec_options(config, *stack));
+  add_openapi_route(service.router());
   HADAL_TRY(const auto server, http::Server::listen(config.http, service));
   server->start();
   HADAL_LOG(kInfo, "serve", "config {}", resolved);

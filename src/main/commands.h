@@ -122,4 +122,18 @@ struct BenchStepOptions {
 };
 int cmd_bench_step(const BenchStepOptions& options);
 
+// Open streams against a running server with the script backend.
+struct BenchServeOptions {
+  std::string host = "127.0.0.1";
+  uint16_t port = 8000;
+  std::string api_key;
+  uint32_t streams = 5000;
+  uint32_t opens_per_second = 2500;
+  double seconds = 10;     // of the measured window, all streams open
+  uint32_t pace_ms = 100;  // between two events of a stream
+  uint32_t step = 1;       // tokens of an event
+  int server_pid = 0;      // its memory and CPU are reported; 0: not
+};
+int cmd_bench_serve(const BenchServeOptions& options);
+
 }  // namespace hadal::main

@@ -56,6 +56,10 @@ void ServeConfig::bind(OptionTable& t) {
   t.millis("http.keep-alive-comment", keep_alive_ms, "SSE comment in a silent stream");
   t.text_list("http.cors-origin", http.cors_origins,
               "origin that browsers may call from; * for all");
+  t.text("otlp.endpoint", otlp_endpoint,
+         "collector that gets spans as OTLP/HTTP JSON, http://HOST[:4318][/v1/traces]");
+  t.integer("otlp.sample-percent", http.trace_percent, 0, 100,
+            "of the requests that bring no traceparent header");
   t.text("tls.certificate", http.tls_certificate_file, "PEM chain; with tls.key: TLS");
   t.text("tls.key", http.tls_key_file, "PEM key");
 }
@@ -72,6 +76,7 @@ core::Status ServeConfig::finish() {
   http.body_timeout = std::chrono::milliseconds(body_timeout_ms);
   http.idle_timeout = std::chrono::milliseconds(idle_timeout_ms);
   http.keep_alive_comment = std::chrono::milliseconds(keep_alive_ms);
+  http.new_traces = !otlp_endpoint.empty();
   const bool loopback =
       http.host == "localhost" || http.host == "::1" || http.host.starts_with("127.");
   if (!loopback && api_keys.empty() && !insecure) {

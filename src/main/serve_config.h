@@ -26,6 +26,7 @@ struct ServeConfig {
   bool strict_usage_chunk = false;
   bool log_requests = true;
   std::string log_format = "text";
+  std::string otlp_endpoint;  // "": no spans
   int64_t drain_grace_ms = 30'000;
   // In types that the table knows; copied into the structs above by finish().
   uint32_t block_tokens = 128, threads = 0, prefill_chunk = 0, http_threads = 1;
