@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
 """hadal serve as a client sees it: serve_test.py HADAL. Script backend for the gateway, the demo model for one answer."""
-import http.client
+import http.server
 import json
 import os
 import re
-import signal
 import socket
 import subprocess
 import sys
@@ -13,9 +12,11 @@ import threading
 import time
 import unittest
 
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import serve_process
+from serve_process import CHAT
+
 HADAL = sys.argv[1]
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-DEMO = os.path.join(ROOT, "models", "demo")
 SCRIPT = [
     {"match": {"contains": "slow"}, "reasoning": "", "text": "word " * 400, "pace_ms": 20},
     {"match": {"api": "completions"}, "text": "plain"},
@@ -23,45 +24,12 @@ SCRIPT = [
 ]
 
 
-class Server:
-    def __init__(self, *flags):
-        self.log = tempfile.NamedTemporaryFile("w+", suffix=".log")
-        self.process = subprocess.Popen([HADAL, "serve", "--model", DEMO, "--port", "0", *flags], stderr=self.log)
-        for _ in range(600):
-            found = re.search(r"ready on http://[^:]+:(\d+)", self.read_log())
-            if found:
-                self.port = int(found.group(1))
-                return
-            if self.process.poll() is not None:
-                break
-            time.sleep(0.05)
-        raise RuntimeError(self.read_log())
-
-    def read_log(self):
-        with open(self.log.name) as log:
-            return log.read()
-
-    def request(self, method, path, body=None, headers=None):
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        connection.request(method, path, None if body is None else body if isinstance(body, (str, bytes)) else json.dumps(body), headers or {})
-        response = connection.getresponse()
-        data = response.read()
-        connection.close()
-        return response.status, data.decode(), response
-
-    def stop(self):
-        self.process.send_signal(signal.SIGTERM)
-        code = self.process.wait(60)
-        self.text = self.read_log()
-        self.log.close()
-        return code
+def Server(*flags):
+    return serve_process.Server(HADAL, *flags)
 
 
 def events(text):
     return [json.loads(line[6:]) for line in text.split("\n") if line.startswith("data: ") and line != "data: [DONE]"]
-
-
-CHAT = {"model": "deepseek-flash", "messages": [{"role": "user", "content": "q"}]}
 
 
 class Gateway(unittest.TestCase):
@@ -76,9 +44,6 @@ class Gateway(unittest.TestCase):
     def tearDownClass(cls):
         assert cls.server.stop() == 0, cls.server.text
         cls.script.close()
-
-    def status_counts(self):
-        return json.loads(self.server.request("GET", "/admin/status")[1])
 
     def test_the_same_conversation_gives_the_same_ids_in_every_dialect(self):
         hadal = {"return_token_ids": True}
@@ -119,11 +84,7 @@ class Gateway(unittest.TestCase):
                 client.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
                 while n_read > 0:
                     n_read -= len(client.recv(min(n_read, 4096)))
-        for _ in range(200):
-            counts = self.status_counts()
-            if counts["running"] == counts["waiting"] == 0:
-                break
-            time.sleep(0.05)
+        counts = self.server.wait_until_idle()
         self.assertEqual((counts["running"], counts["waiting"]), (0, 0))
         self.assertEqual(counts["free_blocks"] + counts["cached_blocks"], counts["blocks"])
 
@@ -145,7 +106,81 @@ class Gateway(unittest.TestCase):
         self.assertEqual(json.loads(self.server.request("POST", "/detokenize", {"tokens": ids})[1])["prompt"], "grep word <think>")
 
 
+    def test_every_route_is_described_and_answers(self):
+        document = json.loads(self.server.request("GET", "/openapi.json")[1])
+        self.assertEqual(document["openapi"], "3.1.0")
+        text = json.dumps(document)
+        for name in re.findall(r'"#/components/([^"]+)"', text):
+            part = document["components"]
+            for key in name.split("/"):
+                part = part[key]
+        unknown = [f"{method} {path}" for path, methods in document["paths"].items() for method, operation in methods.items() if "x-undocumented" in operation]
+        self.assertEqual(unknown, [], "describe them in src/gateway/admin/openapi.json")
+        for path, methods in document["paths"].items():
+            if "get" in methods and "{" not in path:
+                self.assertEqual(self.server.request("GET", path)[0], 200, path)
+
+    def test_encode_takes_and_gives_an_object_of_the_batch_mode(self):
+        line = {"id": "1", "api": "chat", "model_version": "v4.1", "body": {**CHAT, "thinking": {"type": "disabled"}}}
+        status, text, _ = self.server.request("POST", "/v1/encode", line)
+        self.assertEqual(status, 200)
+        out = subprocess.run([HADAL, "encode", "--stdin-jsonl"], input=json.dumps(line) + "\n", capture_output=True, text=True, check=True).stdout
+        self.assertEqual(json.loads(text), json.loads(out))
+        self.assertEqual(json.loads(text)["prompt"], "<｜begin▁of▁sentence｜><｜User｜>q<｜Assistant｜></think>")
+        wrong = json.loads(self.server.request("POST", "/v1/encode", {"id": 2, "api": "chat", "body": {}})[1])
+        self.assertEqual((wrong["id"], wrong["error"]["status"], wrong["error"]["body"]["error"]["param"]), (2, 400, "model"))
+        self.assertEqual(self.server.request("POST", "/v1/encode", "[]")[0], 400)
+
+    def test_event_times_are_comments_before_the_events(self):
+        text = self.server.request("POST", "/v1/chat/completions", {**CHAT, "stream": True, "hadal": {"event_times": True}})[1]
+        times = [int(t) for t in re.findall(r"^: t=(\d+)$", text, re.M)]
+        self.assertGreater(len(times), 1)
+        self.assertEqual(times, sorted(times))
+        self.assertLess(abs(time.monotonic_ns() - times[-1]), 60e9)
+        self.assertNotIn("\n: t=", self.server.request("POST", "/v1/chat/completions", {**CHAT, "stream": True})[1])
+
+
+class Collector(http.server.BaseHTTPRequestHandler):
+    """Takes OTLP/HTTP exports."""
+
+    spans = []
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        if self.path == "/v1/traces" and self.headers["content-type"] == "application/json":
+            self.spans.extend(body["resourceSpans"][0]["scopeSpans"][0]["spans"])
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
 class Operation(unittest.TestCase):
+    def test_requests_are_traced_to_a_collector(self):
+        collector = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Collector)
+        threading.Thread(target=collector.serve_forever, daemon=True).start()
+        server = Server("--backend", "script", "--otlp.endpoint", f"http://127.0.0.1:{collector.server_port}")
+        body = {**CHAT, "hadal": {"script": {"text": "word word"}}}
+        trace, parent = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+        header = server.request("POST", "/v1/chat/completions", body, {"traceparent": f"00-{trace}-{parent}-01"})[2].getheader("traceparent")
+        self.assertRegex(header, f"^00-{trace}-[0-9a-f]{{16}}-01$")
+        server.request("POST", "/v1/chat/completions", body, {"traceparent": f"00-{trace[::-1]}-{parent}-00"})  # not sampled
+        self.assertRegex(server.request("GET", "/version")[2].getheader("traceparent"), "^00-[0-9a-f]{32}-[0-9a-f]{16}-01$")
+        self.assertEqual(server.stop(), 0)
+        collector.shutdown()
+        collector.server_close()
+        mine = {span["name"]: span for span in Collector.spans if span["traceId"] == trace}
+        self.assertEqual(set(mine), {"POST /v1/chat/completions", "generate deepseek-flash", "queue", "prefill", "decode"})
+        root, generation = mine["POST /v1/chat/completions"], mine["generate deepseek-flash"]
+        self.assertEqual((root["parentSpanId"], root["spanId"], root["kind"]), (parent, header.split("-")[2], 2))
+        self.assertEqual(generation["parentSpanId"], root["spanId"])
+        self.assertEqual({mine[name]["parentSpanId"] for name in ("queue", "prefill", "decode")}, {generation["spanId"]})
+        attributes = {item["key"]: item["value"] for item in generation["attributes"]}
+        self.assertGreater(int(attributes["gen_ai.usage.output_tokens"]["intValue"]), 1)
+        self.assertFalse([span for span in Collector.spans if span["traceId"] == trace[::-1]])
+        self.assertTrue([span for span in Collector.spans if span["name"] == "GET /version"])
+
     def test_keys_guard_everything_but_health_and_ready(self):
         with tempfile.NamedTemporaryFile("w", suffix=".keys") as keys:
             keys.write("0123456789abcdefgh tenant\n")

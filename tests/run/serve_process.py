@@ -1,0 +1,99 @@
+"""A `hadal serve` of its own for a test, and what /proc and /admin say of it. Used by serve_test.py and faults_test.py."""
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+DEMO = os.path.join(ROOT, "models", "demo")
+CHAT = {"model": "deepseek-flash", "messages": [{"role": "user", "content": "q"}]}
+
+
+class Server:
+    def __init__(self, hadal, *flags, log=None, port=0):
+        self.log = tempfile.NamedTemporaryFile("w+", suffix=".log")
+        self.port = port
+        self.process = subprocess.Popen([hadal, "serve", "--model", DEMO, "--port", str(port), *flags], stderr=log or self.log)
+        for _ in range(1200):
+            if self.is_ready():
+                return
+            if self.process.poll() is not None:
+                break
+            time.sleep(0.05)
+        raise RuntimeError(self.read_log())
+
+    def is_ready(self):
+        if self.port:
+            try:
+                return self.request("GET", "/ready")[0] == 200
+            except OSError:
+                return False
+        found = re.search(r"ready on https?://[^:]+:(\d+)", self.read_log())
+        if found:
+            self.port = int(found.group(1))
+        return bool(found)
+
+    def read_log(self):
+        with open(self.log.name) as log:
+            return log.read()
+
+    def request(self, method, path, body=None, headers=None):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        try:
+            connection.request(method, path, None if body is None else body if isinstance(body, (str, bytes)) else json.dumps(body), headers or {})
+            response = connection.getresponse()
+            return response.status, response.read().decode(), response
+        finally:
+            connection.close()
+
+    def status(self):
+        return json.loads(self.request("GET", "/admin/status")[1])
+
+    def wait_until_idle(self, seconds=20):
+        """The counts when nothing runs or waits any more, or after so many seconds."""
+        for _ in range(int(seconds / 0.05)):
+            counts = self.status()
+            if counts["running"] == counts["waiting"] == 0:
+                break
+            time.sleep(0.05)
+        return counts
+
+    def n_open_files(self):
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+    def resident_kb(self):
+        with open(f"/proc/{self.process.pid}/statm") as statm:
+            return int(statm.read().split()[1]) * os.sysconf("SC_PAGESIZE") // 1024
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(60)
+        self.text = self.read_log()
+        self.log.close()
+        return code
+
+
+def http_request(path, body, extra=""):
+    """Bytes of a POST."""
+    data = json.dumps(body).encode()
+    return f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(data)}\r\n{extra}\r\n".encode() + data
+
+
+def connect(port, receive_buffer=None):
+    client = socket.socket()
+    if receive_buffer:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+    client.settimeout(60)
+    client.connect(("127.0.0.1", port))
+    return client
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
