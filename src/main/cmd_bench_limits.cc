@@ -76,12 +76,13 @@ double BenchLimits::bf16_peak(std::span<const cpu::LinearKernels> programs) {
   double best = 0;
   for (const cpu::LinearKernels& program : programs) {
     const double start = bench_seconds();
+    double flops = 0;
     pool_.run([&](const cpu::Lane& lane) {
       auto* const sink = reinterpret_cast<float*>(lane.scratch);
       for (int i = 0; i < 10; ++i) sink[i] = 0.5F;
-      program.peak(kTurns, sink);
+      const double done = program.peak(kTurns, sink);
+      if (lane.index == 0) flops = done * lane.count;
     });
-    const double flops = static_cast<double>(kTurns * cpu::kPeakFlops * pool_.n_threads());
     best = std::max(best, flops / (bench_seconds() - start));
   }
   return best;

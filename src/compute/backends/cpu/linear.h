@@ -15,10 +15,10 @@ struct PanelJob;
 // The product kernels of one level; tables are constants of the program.
 struct LinearKernels {
   void (*run)(const PanelJob&);
-  // Multiply-adds of bf16 values out of registers, for measuring the peak: kPeakFlops per turn.
-  void (*peak)(int64_t turns, float* sink);
+  // Multiply-adds of bf16 values out of registers, for measuring the peak; returns the operations
+  // done, two for each multiply-add. `sink`: 10 f32.
+  double (*peak)(int64_t turns, float* sink);
 };
-inline constexpr int64_t kPeakFlops = 8 * 16 * 2 * 2;  // 8 sums of 16 lanes, a pair each
 const LinearKernels& linear_kernels(CpuLevel level);
 // Every program of a level: avx512bf16 has two, of which linear_kernels() names the faster one.
 std::span<const LinearKernels> linear_programs(CpuLevel level);

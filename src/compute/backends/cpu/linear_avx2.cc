@@ -95,8 +95,8 @@ HADAL_YMM Vec scale_rows(const unsigned char* bytes) {
 }
 
 // A dword of a line holds the codes of one row: byte 0 (k0, k2), 1 (k4, k6), 2 (k1, k3), 3 (k5,
-// k7). Byte-wise tables give the low and high bytes of the bf16 numbers, which are then put
-// together.
+// k7). Bytes 0 and 2 of the rows go before bytes 1 and 3; byte-wise tables then give the low and
+// high bytes of the bf16 numbers, and interleaving them leaves the pairs in place.
 struct Fp4Quad {
   __m256i pair[4];
 };
@@ -108,13 +108,14 @@ HADAL_YMM void fp4_halves(__m256i codes, __m256i* first, __m256i* second) {
                                                 -0x41, -0x41, -0x41, -0x40, -0x40, -0x40, -0x40));
   const __m256i low = _mm256_shuffle_epi8(low_table, codes);
   const __m256i high = _mm256_shuffle_epi8(high_table, codes);
-  const __m256i bytes = _mm256_set1_epi32(0x00FF00FF);
-  *first = _mm256_or_si256(_mm256_and_si256(low, bytes),
-                           _mm256_slli_epi16(high, 8));  // bytes 0 and 2 of each dword
-  *second = _mm256_or_si256(_mm256_srli_epi16(low, 8), _mm256_andnot_si256(bytes, high));
+  *first = _mm256_unpacklo_epi8(low, high);
+  *second = _mm256_unpackhi_epi8(low, high);
 }
-HADAL_YMM Fp4Quad fp4_line_half(__m256i codes) {
+HADAL_YMM Fp4Quad fp4_line_half(__m256i line) {
+  const __m256i order = _mm256_broadcastsi128_si256(
+      _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15));
   const __m256i nibble = _mm256_set1_epi8(15);
+  const __m256i codes = _mm256_shuffle_epi8(line, order);
   Fp4Quad quad;
   fp4_halves(_mm256_and_si256(codes, nibble), &quad.pair[0], &quad.pair[2]);
   fp4_halves(_mm256_and_si256(_mm256_srli_epi16(codes, 4), nibble), &quad.pair[1], &quad.pair[3]);
@@ -161,7 +162,38 @@ HADAL_YMM void line_pairs_bf16(const unsigned char* line, const Use& use) {
 constexpr bool kFloatsFp4 = false;
 template <typename Use>
 HADAL_YMM void line_floats_fp4(const unsigned char*, const Use&) {}
-constexpr int kRowPanels = 2;
+
+// Straight to f32, without the factor 2^8, which line_floats_fp8's caller puts into the scale: 16
+// bytes hold rows 0-3 as (k0, k1) and then as (k2, k3). `order` brings one odd k of four rows and
+// then its even k into the high bytes of words.
+struct Floats8 {
+  __m256 odd, even;
+};
+HADAL_YMM Floats8 fp8_floats(__m256i line, __m256i order) {
+  const __m256i high_bytes = _mm256_shuffle_epi8(line, order);
+  const __m256i half =
+      _mm256_and_si256(_mm256_srai_epi16(high_bytes, 1), _mm256_set1_epi16(-0x4080));
+  const __m256i rows = _mm256_permute4x64_epi64(half, 0xD8);
+  return {_mm256_cvtph_ps(_mm256_castsi256_si128(rows)),
+          _mm256_cvtph_ps(_mm256_extracti128_si256(rows, 1))};
+}
+constexpr float kFp8Factor = 256.f;  // of line_floats_fp8
+constexpr bool kFloatsFp8 = true;
+template <typename Use>
+HADAL_YMM void line_floats_fp8(const unsigned char* line, const Use& use) {
+  const __m256i lo = load(line), hi = load(line + 32);
+  for (int i = 0; i < 2; ++i) {
+    const auto at = [i](int j) { return static_cast<char>(8 * i + j); };
+    const __m256i order = _mm256_broadcastsi128_si256(_mm_setr_epi8(
+        -1, at(1), -1, at(3), -1, at(5), -1, at(7), -1, at(0), -1, at(2), -1, at(4), -1, at(6)));
+    const Floats8 a = fp8_floats(lo, order), b = fp8_floats(hi, order);
+    use(2 * i + 1, Vec{a.odd, b.odd});
+    use(2 * i, Vec{a.even, b.even});
+  }
+}
+constexpr bool kStaged = true;
+constexpr int kPeakSums = 5;
+constexpr int kRowPanels = 4;
 constexpr int kMicroPanels = 1;
 constexpr int kMicroRows = 4;
 
@@ -173,8 +205,8 @@ void run(const PanelJob& job) {
   run_panels(job);
 }
 
-void peak(int64_t turns, float* sink) {
-  run_peak(turns, sink);
+double peak(int64_t turns, float* sink) {
+  return run_peak(turns, sink);
 }
 
 }  // namespace hadal::cpu::level_avx2

@@ -19,8 +19,8 @@ void run(const PanelJob& job) {
   run_panels(job);
 }
 
-void peak(int64_t turns, float* sink) {
-  run_peak(turns, sink);
+double peak(int64_t turns, float* sink) {
+  return run_peak(turns, sink);
 }
 
 }  // namespace hadal::cpu::level_avx512bf16_fma

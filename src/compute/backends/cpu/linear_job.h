@@ -27,24 +27,24 @@ struct PanelJob {
 
 namespace level_base {
 void run(const PanelJob& job);
-void peak(int64_t turns, float* sink);
+double peak(int64_t turns, float* sink);
 }  // namespace level_base
 #if defined(__x86_64__)
 namespace level_avx2 {
 void run(const PanelJob& job);
-void peak(int64_t turns, float* sink);
+double peak(int64_t turns, float* sink);
 }  // namespace level_avx2
 namespace level_avx512 {
 void run(const PanelJob& job);
-void peak(int64_t turns, float* sink);
+double peak(int64_t turns, float* sink);
 }  // namespace level_avx512
 namespace level_avx512bf16 {  // tiles through vdpbf16ps
 void run(const PanelJob& job);
-void peak(int64_t turns, float* sink);
+double peak(int64_t turns, float* sink);
 }  // namespace level_avx512bf16
 namespace level_avx512bf16_fma {  // tiles through fma, unpacking with VBMI
 void run(const PanelJob& job);
-void peak(int64_t turns, float* sink);
+double peak(int64_t turns, float* sink);
 }  // namespace level_avx512bf16_fma
 #endif
 
