@@ -225,6 +225,15 @@ core::Status write_index(const std::string& folder, const std::vector<ExpectedTe
   return write_text(folder + "/model.safetensors.index.json", text);
 }
 
+// Without a tokenizer nothing says how the vocabulary folds for Engram: ids modulo the folded size.
+core::Status write_token_map(const std::string& folder, const ModelConfig& config) {
+  std::string text = "[";
+  for (int64_t id = 0; id < config.vocab; ++id)
+    fmt::format_to(std::back_inserter(text), "{}{}", id > 0 ? "," : "",
+                   id % config.engram.compressed_vocab);
+  return write_text(folder + "/engram_token_map.json", text + "]\n");
+}
+
 }  // namespace
 
 core::Result<RandomCheckpointTotals> write_random_checkpoint(
@@ -256,6 +265,9 @@ core::Result<RandomCheckpointTotals> write_random_checkpoint(
   HADAL_TRY_VOID(write_text(staging.path() + "/config.json", config_text));
   if (!options.tokenizer_path.empty())
     HADAL_TRY_VOID(write_text(staging.path() + "/tokenizer.json", tokenizer));
+  if (options.tokenizer_path.empty() && !config.engram.layers.empty() &&
+      config.engram.compressed_vocab <= config.vocab)
+    HADAL_TRY_VOID(write_token_map(staging.path(), config));
   Writer writer(options, config, totals.n_bytes);
   std::vector<std::string> names;
   for (const Shard& shard : shards) {

@@ -11,8 +11,10 @@ namespace hadal::weights {
 
 struct RandomCheckpointOptions {
   std::string config_path;
-  std::string tokenizer_path;  // copied as tokenizer.json; "": none
-  std::string folder;          // must not exist, or be empty
+  // Copied as tokenizer.json. "": none, and an engram_token_map.json that folds ids modulo the
+  // folded size, so that the folder runs on token ids.
+  std::string tokenizer_path;
+  std::string folder;  // must not exist, or be empty
   uint64_t seed = 0;
   uint64_t shard_bytes = 0;  // a shard is closed before it grows beyond this; 0: one file
   std::function<void(uint64_t done, uint64_t total)>
