@@ -2,6 +2,8 @@
 """hadal run and hadal generate as a person calls them: run_test.py HADAL run|generate."""
 import json
 import os
+import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -9,6 +11,7 @@ import tempfile
 import time
 
 HADAL = sys.argv[1]
+DEMO = pathlib.Path(__file__).parents[2] / "models/demo"
 CHECKS = []
 
 
@@ -81,6 +84,45 @@ def _():
 def _():
     done = hadal("run", "--thinking", "high", "What does tar do?")
     assert done.returncode == 0 and b"think>" not in done.stdout and b"\x1b" not in done.stdout, done.stdout
+
+
+def widen_gates(folder, spoil=False):
+    """Rewrites the compressors' gates of a checkpoint as F32; `spoil`: with a value that is no bf16 number."""
+    n = 0
+    for shard in folder.glob("*.safetensors"):
+        data = shard.read_bytes()
+        size = int.from_bytes(data[:8], "little")
+        header, body = json.loads(data[8:8 + size]), data[8 + size:]
+        out, at = [], 0
+        for name, entry in sorted(header.items(), key=lambda item: item[1].get("data_offsets", [0])[0]):
+            if name == "__metadata__":
+                continue
+            values = body[slice(*entry["data_offsets"])]
+            if name.endswith("compressor.wgate.weight"):
+                values = b"".join(b"\0\0" + values[i:i + 2] for i in range(0, len(values), 2))
+                values = b"\1" + values[1:] if spoil else values
+                entry["dtype"] = "F32"
+                n += 1
+            entry["data_offsets"] = [at, at + len(values)]
+            at += len(values)
+            out.append(values)
+        text = json.dumps(header).encode()
+        text += b" " * (-len(text) % 8)
+        shard.write_bytes(len(text).to_bytes(8, "little") + text + b"".join(out))
+    assert n > 0
+
+
+@check("gates stored as F32 are the same model, but only if they are bf16 numbers")
+def _():
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = pathlib.Path(scratch) / "m"
+        shutil.copytree(DEMO, folder)
+        widen_gates(folder)
+        assert hadal("run", "--model", folder, "What does ls do?").stdout == hadal("run", "What does ls do?").stdout
+        shutil.rmtree(folder)
+        shutil.copytree(DEMO, folder)
+        widen_gates(folder, spoil=True)
+        refused(hadal("run", "--model", folder, "What does ls do?"), 1, "compressor.wgate.weight", "no bf16")
 
 
 @check("wrong input is refused with one paragraph")

@@ -1,6 +1,7 @@
 #include "compute/model/layer_weights.h"
 
 #include <algorithm>
+#include <cstring>
 #include <span>
 #include <string>
 
@@ -78,12 +79,27 @@ class Loader {
     std::vector<WeightSource> stack = {first};
     if (!below.empty()) {
       HADAL_TRY(WeightSource second, source(below));
+      if (first.format == WeightFormat::kBf16 && second.format == WeightFormat::kF32)
+        narrow(second);
       stack.push_back(second);
     }
     HADAL_TRY(LinearPtr packed, backend_.ops().make_linear(stack));
     bytes_ += packed->bytes();
     drop_consumed();
     return packed;
+  }
+
+  // F32 values that are bf16 numbers (the audit saw to it), as bf16.
+  void narrow(WeightSource& s) {
+    const size_t n = static_cast<size_t>(s.n * s.k);
+    narrowed_.resize(n);
+    for (size_t i = 0; i < n; ++i) {
+      uint32_t bits = 0;
+      std::memcpy(&bits, static_cast<const std::byte*>(s.weight) + 4 * i, 4);
+      narrowed_[i] = static_cast<uint16_t>(bits >> 16);
+    }
+    s.format = WeightFormat::kBf16;
+    s.weight = narrowed_.data();
   }
 
   // The sources repacked so far leave resident memory, else a load would peak at twice the weights.
@@ -201,6 +217,7 @@ class Loader {
  private:
   const weights::Checkpoint& checkpoint_;
   std::vector<std::span<const std::byte>> consumed_;
+  std::vector<uint16_t> narrowed_;  // of the last narrow()
   const weights::ModelConfig& config_;
   ops::Backend& backend_;
   Params& params_;

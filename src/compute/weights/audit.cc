@@ -58,6 +58,16 @@ void note(AuditReport& report, std::string line) {
   ++report.n_problems;
 }
 
+uint64_t count_not_bf16(std::span<const std::byte> bytes) {
+  uint64_t n = 0;
+  for (size_t at = 0; at + 4 <= bytes.size(); at += 4) {
+    uint32_t bits = 0;
+    std::memcpy(&bits, bytes.data() + at, 4);
+    n += (bits & 0xFFFF) != 0 ? 1 : 0;
+  }
+  return n;
+}
+
 void compare(const ExpectedTensor& expected, const Checkpoint& checkpoint, AuditReport& report) {
   const Tensor* found = checkpoint.find(expected.name);
   if (found == nullptr) {
@@ -71,7 +81,12 @@ void compare(const ExpectedTensor& expected, const Checkpoint& checkpoint, Audit
                              stored_type_name(expected.type), fmt::join(expected.shape, ", ")));
     return;
   }
-  if (found->type != expected.type) {
+  if (expected.f32_too && found->type == StoredType::kF32) {
+    if (const uint64_t n = count_not_bf16(found->bytes); n > 0) {
+      note(report, fmt::format("{}: {} of its F32 values are no bf16 numbers; must have {}",
+                               expected.name, n, stored_type_name(expected.type)));
+    }
+  } else if (found->type != expected.type) {
     note(report, fmt::format("{}: has type {}, must have {}", expected.name,
                              stored_type_name(found->type), stored_type_name(expected.type)));
   }

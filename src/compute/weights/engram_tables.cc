@@ -139,7 +139,8 @@ core::Result<std::vector<EngramHash>> make_engram_hashes(const ModelConfig& conf
                                           static_cast<size_t>(engram.max_ngram))) {
       hash.multipliers.push_back(2 * x + 1);
     }
-    for (int32_t size = 2; size <= engram.max_ngram; ++size) {
+    // More rows than the table has is a mismatch already: the search stops there.
+    for (int32_t size = 2; size <= engram.max_ngram && hash.n_rows <= engram.n_rows[l]; ++size) {
       int64_t candidate = engram.vocab_base - 1;
       for (int32_t head = 0; head < engram.n_heads; ++head) {
         do {

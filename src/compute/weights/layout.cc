@@ -13,7 +13,10 @@ class Emitter {
   void optional_group(bool optional) { optional_ = optional; }
 
   void put(std::string name, StoredType type, std::vector<int64_t> shape) {
-    each_({std::move(name), type, std::move(shape), optional_});
+    each_({std::move(name), type, std::move(shape), optional_, false});
+  }
+  void bf16_or_f32(std::string name, std::vector<int64_t> shape) {
+    each_({std::move(name), StoredType::kBf16, std::move(shape), optional_, true});
   }
   void bf16(std::string name, std::vector<int64_t> shape) {
     put(std::move(name), StoredType::kBf16, std::move(shape));
@@ -77,7 +80,7 @@ void layer_extras(Emitter& out, const ModelConfig& c, const std::string& p, cons
   if (role.writes_kv) {
     out.bf16(p + "attn.compressor.wkv.weight", {c.d_head, H});
     out.bf16(p + "attn.compressor.norm.weight", {c.d_head});
-    if (role.ratio > 1) out.bf16(p + "attn.compressor.wgate.weight", {c.d_head, H});
+    if (role.ratio > 1) out.bf16_or_f32(p + "attn.compressor.wgate.weight", {c.d_head, H});
     out.bf16(p + "attn.indexer.wk.weight", {c.d_index, c.d_head});
     out.bf16(p + "attn.indexer.k_norm.weight", {c.d_index});
   }

@@ -17,6 +17,7 @@ struct ExpectedTensor {
   StoredType type = StoredType::kBf16;
   std::vector<int64_t> shape;
   bool optional = false;  // part of a group (mtp.*, vision) that may be absent as a whole
+  bool f32_too = false;   // F32 will do if every value is a bf16 number
 
   uint64_t n_bytes() const;
 };
