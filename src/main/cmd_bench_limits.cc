@@ -10,16 +10,22 @@
 namespace hadal::main {
 namespace {
 
-// Four sums of 16 bytes: the loads are what costs.
+// Three streams side by side, as the product kernels read panels side by side: on some processors
+// one stream alone does not reach what memory can give (Zen 3: 17 of 19 GB/s), and streams a power
+// of two apart hinder each other. Less than 192 bytes at the end are not read.
 uint64_t read_all(const std::byte* data, int64_t begin, int64_t end) {
   typedef uint64_t Words __attribute__((vector_size(16)));
+  const int64_t third = (end - begin) / 192 * 64;
   Words sum[4] = {};
-  for (int64_t i = begin; i < end; i += 64) {
-    __builtin_prefetch(data + i + 4096, 0, 3);
-    for (int j = 0; j < 4; ++j) {
-      Words w;
-      std::memcpy(&w, data + i + 16 * j, 16);
-      sum[j] ^= w;
+  for (int64_t i = begin; i < begin + third; i += 64) {
+    for (int stream = 0; stream < 3; ++stream) {
+      const std::byte* const line = data + i + stream * third;
+      __builtin_prefetch(line + 4096, 0, 3);
+      for (int j = 0; j < 4; ++j) {
+        Words w;
+        std::memcpy(&w, line + 16 * j, 16);
+        sum[j] ^= w;
+      }
     }
   }
   const Words all = sum[0] ^ sum[1] ^ sum[2] ^ sum[3];
