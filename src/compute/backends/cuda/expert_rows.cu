@@ -1,3 +1,4 @@
+#include "compute/backends/cuda/async_copy.cuh"
 #include "compute/backends/cuda/expert_rows.h"
 #include "compute/backends/cuda/staging.cuh"
 
@@ -46,6 +47,8 @@ __global__ void __launch_bounds__(256)
     combine_kernel(const uint16_t* out, const int32_t* place, int32_t top_k, int64_t n_places,
                    int64_t n_rows, int32_t d, uint16_t* y, int64_t y_stride) {
   const int64_t column = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  wait_for_previous();
+  let_next_start();
   if (column >= d) return;
   for (int64_t t = blockIdx.y; t < n_rows; t += gridDim.y) {
     float sum = 0;
@@ -73,7 +76,8 @@ void launch_swiglu(const uint16_t* up, const float* weight, int64_t n_weighted, 
 void launch_combine(const uint16_t* out, const int32_t* place, int32_t top_k, int64_t n_places,
                     int64_t n_rows, int32_t d, uint16_t* y, int64_t y_stride, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>((d + 255) / 256), grid_rows(n_rows));
-  combine_kernel<<<grid, 256, 0, stream>>>(out, place, top_k, n_places, n_rows, d, y, y_stride);
+  launch_overlapped(combine_kernel, grid, dim3(256), 0, stream, out, place, top_k, n_places, n_rows,
+                    d, y, y_stride);
 }
 
 }  // namespace hadal::cuda

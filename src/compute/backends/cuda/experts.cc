@@ -7,6 +7,7 @@
 #include "compute/backends/cuda/expert_rows.h"
 #include "compute/backends/cuda/product.h"
 #include "compute/backends/cuda/staging.h"
+#include "compute/backends/cuda/thin.h"
 
 namespace hadal::cuda {
 namespace {
@@ -99,6 +100,14 @@ void launch_moe_ffn(const ops::MoeArgs& args, ops::Ops::Scratch scratch, const G
   const Areas at(scratch.data, rows, top_k, n_experts, hidden, inter);
   HADAL_CHECK(static_cast<uint64_t>(at.bytes) <= scratch.bytes, "op scratch is too small");
   const int64_t places = rows * top_k, all = places + rows;
+  if (thin_experts_fit(experts, rows, top_k, gpu)) {
+    launch_thin_experts(args,
+                        {.experts = &experts, .act = at.act, .out = at.out, .place = at.list.place},
+                        gpu, stream);
+    launch_combine(at.out, at.list.place, static_cast<int32_t>(top_k), places, rows,
+                   experts.d_hidden, args.y.data, args.y.stride, stream);
+    return;
+  }
   launch_dispatch(args.expert.data, args.expert.stride, args.weight.data, args.weight.stride,
                   static_cast<int32_t>(rows), static_cast<int32_t>(top_k), n_experts, at.list,
                   stream);

@@ -119,8 +119,4 @@ struct BlockBytes<ops::WeightFormat::kBf16> {
   }
 };
 
-__host__ __device__ __forceinline__ int slice_begin(int slice, int n_blocks) {
-  return slice * n_blocks / kSlices;
-}
-
 }  // namespace hadal::cuda

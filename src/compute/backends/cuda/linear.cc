@@ -7,6 +7,7 @@
 #include "base/core/check.h"
 #include "compute/backends/cuda/product.h"
 #include "compute/backends/cuda/staging.h"
+#include "compute/backends/cuda/thin.h"
 
 namespace hadal::cuda {
 
@@ -53,10 +54,18 @@ void launch_linear(const ops::LinearArgs& args, ops::Ops::Scratch scratch, const
   const PackedView& w = weight.view();
   HADAL_CHECK(args.x.n_cols == static_cast<int64_t>(w.k) * w.n_groups, "a linear's input width");
   if (args.x.n_rows == 0) return;
+  const bool quantise = weight.quantises() && !args.plain_input;
+  const bool f32 = args.y_f32.data != nullptr;
+  const int64_t y_stride = f32 ? args.y_f32.stride : args.y.stride;
+  if (thin_linear_fits(weight, args.x.n_rows, gpu)) {
+    launch_thin_linear(weight, args.x, quantise, args.y.data, args.y_f32.data, y_stride, gpu,
+                       stream);
+    return;
+  }
   HADAL_CHECK(staged_bytes(args.x.n_rows, args.x.n_cols) <= scratch.bytes,
               "op scratch is too small");
   auto* staged = reinterpret_cast<uint16_t*>(scratch.data);
-  launch_stage(args.x, weight.quantises() && !args.plain_input, staged, stream);
+  launch_stage(args.x, quantise, staged, stream);
   Product p;
   p.weight = &weight;
   p.x = staged;
@@ -64,7 +73,7 @@ void launch_linear(const ops::LinearArgs& args, ops::Ops::Scratch scratch, const
   p.n_rows = static_cast<int32_t>(args.x.n_rows);
   p.y = args.y.data;
   p.y_f32 = args.y_f32.data;
-  p.y_stride = args.y_f32.data != nullptr ? args.y_f32.stride : args.y.stride;
+  p.y_stride = y_stride;
   launch_product(p, gpu, stream);
 }
 

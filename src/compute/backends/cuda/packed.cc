@@ -100,17 +100,20 @@ core::Result<Packed> Packed::make(ops::WeightFormat format, int64_t n_groups, in
   v.n_groups = static_cast<int32_t>(n_groups);
   v.n_strips = static_cast<int32_t>((n + kStripRows - 1) / kStripRows);
   v.n_blocks = static_cast<int32_t>((k + kBlockK - 1) / kBlockK);
-  v.group_bytes = format == WeightFormat::kF32
-                      ? n * k * 4
-                      : static_cast<int64_t>(v.n_strips) * v.n_blocks * block_bytes(format);
-  HADAL_TRY(out.weight_, DeviceBytes::make(static_cast<uint64_t>(n_groups * v.group_bytes)));
   if (format == WeightFormat::kFp8Tile) {
-    const int64_t fields = n_groups * v.n_strips * v.n_blocks;
-    HADAL_TRY(out.scale_, DeviceBytes::make(static_cast<uint64_t>(fields)));
+    const int32_t fields = (v.n_blocks + kSlices - 1) / kSlices;
+    if (fields > kMaxSliceFields) {
+      return core::Error{core::Code::kInvalidRequest,
+                         fmt::format("an FP8 matrix of {} inputs: at most {}", k,
+                                     kSlices * kMaxSliceFields * kBlockK)};
+    }
+    v.head_bytes = (fields + 15) / 16 * 16;
   }
+  v.strip_bytes = v.n_blocks * block_bytes(format) + kSlices * v.head_bytes;
+  v.group_bytes = format == WeightFormat::kF32 ? n * k * 4 : v.n_strips * v.strip_bytes;
+  HADAL_TRY(out.weight_, DeviceBytes::make(static_cast<uint64_t>(n_groups * v.group_bytes)));
   HADAL_TRY(out.out_scale_, DeviceBytes::make(static_cast<uint64_t>(n_groups) * sizeof(float)));
   v.weight = out.weight_.data();
-  v.scale = out.scale_.data();
   v.out_scale = reinterpret_cast<const float*>(out.out_scale_.data());
   return out;
 }
@@ -188,9 +191,9 @@ core::Status Packer::pack_rows(const ops::WeightSource& s, int exponent, int64_t
                              .n_blocks = v.n_blocks,
                              .first = first + row,
                              .exponent = exponent,
-                             .packed_weight = weight,
-                             .packed_scale = packed.scale_.data() +
-                                             group * v.n_strips * static_cast<int64_t>(v.n_blocks)};
+                             .head_bytes = v.head_bytes,
+                             .strip_bytes = v.strip_bytes,
+                             .packed = weight};
     cudaMemcpyAsync(weight_.data(), from + row * bytes, static_cast<size_t>(slab.n_rows * bytes),
                     cudaMemcpyHostToDevice, stream_.get());
     if (has_scales(s.format)) {

@@ -21,8 +21,9 @@
 //
 //   kFp4Row   272 B: lane * 8: a word of output g, one of g + 8 (nibbles as decode_fp4 takes them);
 //             256 + 2g: exponent fields of the block in outputs g and g + 8
-//   kFp8Tile  512 B: lane * 16: two words of output g, two of g + 8 (bytes 0, 2, 1, 3 of four);
-//             exponent fields [strip, block] lie apart
+//   kFp8Tile  512 B: lane * 16: two words of output g, two of g + 8 (bytes 0, 2, 1, 3 of four); the
+//             exponent fields of a slice's blocks stand before its first block, filled up to a
+//             multiple of 16 B that is the same for all slices
 //   kBf16     1024 B: lane * 16: output g; 512 + lane * 16: output g + 8
 //   kF32      row-major, no strips
 //
@@ -43,6 +44,13 @@ inline constexpr int kBlockK = 32;
 // tensor cores, block after block from +0. Slice s holds the blocks [s * n / 8, (s + 1) * n / 8). A
 // function of k alone, so that a row's bits do not depend on how many rows share a launch.
 inline constexpr int kSlices = 8;
+
+constexpr int slice_begin(int slice, int n_blocks) {
+  return slice * n_blocks / kSlices;
+}
+
+// Blocks of a slice of kFp8Tile, at most (k up to 16384).
+inline constexpr int kMaxSliceFields = 64;
 
 // Device memory of one owner, zero at first.
 class DeviceBytes {
@@ -69,9 +77,10 @@ struct PackedView {
   int32_t n = 0, k = 0;  // of one group
   int32_t n_groups = 0;
   int32_t n_strips = 0, n_blocks = 0;
+  int32_t head_bytes = 0;  // exponent fields before the blocks of a slice, kFp8Tile only
+  int64_t strip_bytes = 0;
   int64_t group_bytes = 0;
   const uint8_t* weight = nullptr;
-  const uint8_t* scale = nullptr;    // kFp8Tile: [n_groups, n_strips, n_blocks] exponent fields
   const float* out_scale = nullptr;  // [n_groups]
 };
 
@@ -87,13 +96,13 @@ class Packed {
     return format_ == ops::WeightFormat::kFp8Tile || format_ == ops::WeightFormat::kFp4Row;
   }
   const PackedView& view() const { return view_; }
-  uint64_t bytes() const { return weight_.size() + scale_.size() + out_scale_.size(); }
+  uint64_t bytes() const { return weight_.size() + out_scale_.size(); }
 
  private:
   friend class Packer;
   ops::WeightFormat format_ = ops::WeightFormat::kBf16;
   PackedView view_;
-  DeviceBytes weight_, scale_, out_scale_;
+  DeviceBytes weight_, out_scale_;
 };
 
 // Copies matrices of the checkpoint (pageable host memory) through a buffer on the device and

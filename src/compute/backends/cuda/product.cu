@@ -57,13 +57,10 @@ __global__ void __launch_bounds__(kWarps * 32) product_kernel(Call call) {
     const int strip0 = (static_cast<int>(job % strip_jobs) * kWarps + warp) * kStrips;
     if (strip0 >= w.n_strips) continue;
     const uint8_t* weight[kStrips];
-    const uint8_t* scale[kStrips];
 #pragma unroll
     for (int m = 0; m < kStrips; ++m) {
       const int64_t strip = min(strip0 + m, w.n_strips - 1);
-      weight[m] =
-          w.weight + tile.group * w.group_bytes + strip * w.n_blocks * BlockBytes<F>::kBytes;
-      scale[m] = w.scale + (tile.group * static_cast<int64_t>(w.n_strips) + strip) * w.n_blocks;
+      weight[m] = w.weight + tile.group * w.group_bytes + strip * w.strip_bytes;
     }
     const uint16_t* x[kTiles];
 #pragma unroll
@@ -77,15 +74,16 @@ __global__ void __launch_bounds__(kWarps * 32) product_kernel(Call call) {
     float total[kStrips][kTiles][4] = {};
     for (int slice = 0; slice < kSlices; ++slice) {
       float sum[kStrips][kTiles][4] = {};
-      const int end = slice_begin(slice + 1, w.n_blocks);
+      const int begin = slice_begin(slice, w.n_blocks), end = slice_begin(slice + 1, w.n_blocks);
 #pragma unroll 2
-      for (int block = slice_begin(slice, w.n_blocks); block < end; ++block) {
+      for (int block = begin; block < end; ++block) {
         BlockPairs pairs[kStrips];
 #pragma unroll
         for (int m = 0; m < kStrips; ++m) {
           BlockBytes<F> bytes;
-          bytes.load(weight[m] + static_cast<int64_t>(block) * BlockBytes<F>::kBytes, lane);
-          bytes.pairs(F == WeightFormat::kFp8Tile ? scale[m][block] : 0u, pairs[m]);
+          const uint8_t* at = weight[m] + slice * w.head_bytes + begin * BlockBytes<F>::kBytes;
+          bytes.load(at + w.head_bytes + (block - begin) * BlockBytes<F>::kBytes, lane);
+          bytes.pairs(F == WeightFormat::kFp8Tile ? at[block - begin] : 0u, pairs[m]);
         }
 #pragma unroll
         for (int t = 0; t < kTiles; ++t) {

@@ -1,3 +1,4 @@
+#include "compute/backends/cuda/packed.h"
 #include "compute/backends/cuda/repack.h"
 
 namespace hadal::cuda {
@@ -20,7 +21,7 @@ __global__ void repack_kernel(RepackSlab slab) {
   const int64_t lane = g * 4 + c, k0 = block * 32 + c * 8;
   const uint8_t* from = slab.weight + row * slab.row_bytes;
   if constexpr (F == WeightFormat::kFp4Row) {
-    uint8_t* to = slab.packed_weight + (strip * slab.n_blocks + block) * 272;
+    uint8_t* to = slab.packed + strip * slab.strip_bytes + block * 272;
     uint32_t word = 0;
     for (int j = 0; j < 8; ++j) {
       if (k0 + j >= slab.k) break;
@@ -35,18 +36,24 @@ __global__ void repack_kernel(RepackSlab slab) {
     if (c == 0)
       to[256 + 2 * g + half] = field(slab.scale[row * slab.n_blocks + block], slab.exponent);
   } else if constexpr (F == WeightFormat::kFp8Tile) {
-    uint8_t* to = slab.packed_weight + (strip * slab.n_blocks + block) * 512 + lane * 16 + half * 8;
+    const auto n_blocks = static_cast<int>(slab.n_blocks);
+    int slice = 0;
+    while (slice_begin(slice + 1, n_blocks) <= block) ++slice;
+    uint8_t* head = slab.packed + strip * slab.strip_bytes + slice * slab.head_bytes +
+                    slice_begin(slice, n_blocks) * 512;
+    uint8_t* to = slab.packed + strip * slab.strip_bytes + (slice + 1) * slab.head_bytes +
+                  block * 512 + lane * 16 + half * 8;
     for (int j = 0; j < 8; ++j) {
       const int place = j % 4 == 1 ? j + 1 : j % 4 == 2 ? j - 1 : j;
       to[place] = k0 + j < slab.k ? from[k0 + j] : 0;
     }
     if (c == 0 && g == 0 && half == 0) {
-      slab.packed_scale[strip * slab.n_blocks + block] =
+      head[block - slice_begin(slice, n_blocks)] =
           field(slab.scale[row / 32 * slab.n_blocks + block], slab.exponent);
     }
   } else {
-    auto* to = reinterpret_cast<uint16_t*>(
-        slab.packed_weight + (strip * slab.n_blocks + block) * 1024 + half * 512 + lane * 16);
+    auto* to = reinterpret_cast<uint16_t*>(slab.packed + strip * slab.strip_bytes + block * 1024 +
+                                           half * 512 + lane * 16);
     const auto* values = reinterpret_cast<const uint16_t*>(from);
     for (int j = 0; j < 8; ++j) to[j] = k0 + j < slab.k ? values[k0 + j] : uint16_t{0};
   }

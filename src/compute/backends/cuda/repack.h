@@ -16,8 +16,8 @@ struct RepackSlab {
   int64_t n_rows, k, n_blocks;
   int64_t first;  // output of the slab's first row
   int exponent;   // added to a scale's byte to give the field
-  uint8_t* packed_weight;
-  uint8_t* packed_scale;
+  int64_t head_bytes, strip_bytes;
+  uint8_t* packed;  // the group
 };
 
 // Puts the slab's rows into the order of packed.h. Not for kF32.

@@ -1,0 +1,338 @@
+#include <algorithm>
+
+#include "compute/backends/cuda/thin.cuh"
+#include "compute/backends/cuda/thin.h"
+
+namespace hadal::cuda {
+namespace {
+
+using ops::WeightFormat;
+
+constexpr int kStages = 3;
+constexpr int kStrips = 2;       // gate and up of 16 inner values; 32 outputs of down
+constexpr int kMaxPlaces = 128;  // (row, choice) pairs, sorted by every block for itself
+constexpr int kDownRows = 8;     // rows of the inner values that a block holds at a time
+
+struct Call {
+  ThinJob shared, routed;
+  const uint16_t* h;
+  int64_t h_stride;
+  bool aligned;
+  int32_t n_rows, top_k;
+  const int32_t* expert;
+  int64_t expert_stride;
+  const float* weight;
+  int64_t weight_stride;
+  float limit;
+  int32_t d_inter, d_hidden;
+  uint16_t* act;
+  uint16_t* out;
+  int32_t* place;
+};
+
+using SharedCursor = ThinCursor<WeightFormat::kFp8Tile, kStrips>;
+using RoutedCursor = ThinCursor<WeightFormat::kFp4Row, kStrips>;
+using ExpertStream = ThinStream<SharedCursor, RoutedCursor, kStages>;
+
+// (row, choice) pairs by expert, then by row.
+struct Places {
+  int32_t id[kMaxPlaces];
+  bool is_first[kMaxPlaces];           // of its expert, in the order of rows
+  int32_t tile_group[kMaxPlaces];      // expert of a tile
+  int32_t tile_first[kMaxPlaces + 1];  // place of its first row
+  int32_t row[kMaxPlaces];
+  float weight[kMaxPlaces];
+  int32_t n_tiles;
+};
+
+struct Layout {
+  static constexpr int kBarriers = kSlices * kStages * 8;
+  static constexpr int kPlaces = (static_cast<int>(sizeof(Places)) + 127) / 128 * 128;
+  static constexpr int kPartial = 2 * kSlices * kStrips * 128 * 4;
+  static constexpr int kStageBytes = std::max(ThinPiece<WeightFormat::kFp8Tile, kStrips>::kBytes,
+                                              ThinPiece<WeightFormat::kFp4Row, kStrips>::kBytes);
+  static constexpr int kRing = kStages * kStageBytes;
+  static constexpr int kFixed = kBarriers + kPlaces + kPartial + kSlices * kRing;
+};
+
+__device__ void sort_places(const Call& call, Places& p) {
+  const int n = call.n_rows * call.top_k, i = threadIdx.x;
+  const int row = i / call.top_k, choice = i % call.top_k;
+  int id = 0;
+  if (i < n) p.id[i] = id = call.expert[row * call.expert_stride + choice];
+  __syncthreads();
+  bool first = true;
+  int below = 0, rank = 0;
+  if (i < n) {
+    for (int j = 0; j < n; ++j) {
+      below += p.id[j] < id;
+      rank += p.id[j] == id && j < i;
+    }
+    first = rank == 0;
+    p.is_first[i] = first;
+  }
+  __syncthreads();
+  if (i < n) {
+    int tile = 0, tiles = 0;
+    for (int j = 0; j < n; ++j) {
+      tile += p.is_first[j] && p.id[j] < id;
+      tiles += p.is_first[j];
+    }
+    const int place = below + rank;
+    p.row[place] = row;
+    p.weight[place] = call.weight[row * call.weight_stride + choice];
+    if (first) {
+      p.tile_group[tile] = id;
+      p.tile_first[tile] = below;
+    }
+    if (i == 0) {
+      p.n_tiles = tiles;
+      p.tile_first[tiles] = n;
+    }
+    if (blockIdx.x == 0) call.place[i] = place;
+  }
+  __syncthreads();
+}
+
+// First routed unit of a block. Blocks have equal parts of the shared expert's units, and of the
+// routed ones what makes the bytes even (a unit of FP8 has about twice those of FP4).
+__device__ int routed_begin(int64_t n_shared, int64_t n_routed, int64_t block, int64_t n_blocks) {
+  const int64_t total = 2 * n_shared + n_routed;
+  if (total / n_blocks < 2 * ((n_shared + n_blocks - 1) / n_blocks))
+    return static_cast<int>(n_routed * block / n_blocks);
+  return static_cast<int>(total * block / n_blocks - 2 * (n_shared * block / n_blocks));
+}
+
+struct BlockParts {
+  uint64_t* barriers;
+  Places* places;
+  float* partial;
+  uint8_t* ring;
+  uint16_t* x;
+};
+__device__ BlockParts block_parts(uint8_t* shared) {
+  const int warp = threadIdx.x / 32;
+  BlockParts p;
+  p.barriers = reinterpret_cast<uint64_t*>(shared) + warp * kStages;
+  p.places = reinterpret_cast<Places*>(shared + Layout::kBarriers);
+  p.partial = reinterpret_cast<float*>(shared + Layout::kBarriers + Layout::kPlaces);
+  uint8_t* rings = shared + Layout::kBarriers + Layout::kPlaces + Layout::kPartial;
+  p.ring = rings + warp * Layout::kRing;
+  p.x = reinterpret_cast<uint16_t*>(rings + kSlices * Layout::kRing);
+  return p;
+}
+
+__device__ void start_stream(ExpertStream& stream, const BlockParts& parts, const ThinJob& shared,
+                             int first, int last) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  stream.stages = parts.ring;
+  stream.barriers = parts.barriers;
+  stream.stage_bytes = Layout::kStageBytes;
+  if (lane == 0) {
+    for (int i = 0; i < kStages; ++i) barrier_init(parts.barriers + i, 1);
+    barrier_init_done();
+  }
+  __syncwarp();
+  stream.a.start(&shared, nullptr, first, last, warp);
+  stream.fill(lane);
+}
+
+__device__ __forceinline__ float gated(float gate, float up, float limit, float weight) {
+  if (limit > 0) {
+    gate = fminf(gate, limit);
+    up = fmaxf(fminf(up, limit), -limit);
+  }
+  const auto e = static_cast<float>(exp_f64(-static_cast<double>(gate)));
+  return __fmul_rn(__fmul_rn(__fdiv_rn(gate, __fadd_rn(1.0f, e)), up), weight);
+}
+
+__global__ void __launch_bounds__(kThinThreads, 2)
+    thin_up_kernel(const __grid_constant__ Call call) {
+  extern __shared__ __align__(128) uint8_t shared[];
+  const BlockParts parts = block_parts(shared);
+  const Places& places = *parts.places;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int64_t block = blockIdx.x, n_blocks = gridDim.x, n_shared = call.shared.tile_units;
+  const auto shared_first = static_cast<int>(n_shared * block / n_blocks);
+  const auto shared_last = static_cast<int>(n_shared * (block + 1) / n_blocks);
+  ExpertStream stream;
+  start_stream(stream, parts, call.shared, shared_first, shared_last);
+  wait_for_previous();
+  let_next_start();
+  sort_places(call, *parts.places);
+  const int64_t n_routed = static_cast<int64_t>(call.routed.tile_units) * places.n_tiles;
+  const int routed_first = routed_begin(n_shared, n_routed, block, n_blocks);
+  const int routed_last = routed_begin(n_shared, n_routed, block + 1, n_blocks);
+  stream.b.start(&call.routed, places.tile_group, routed_first, routed_last, warp);
+  stream.fill(lane);
+
+  const int columns = call.routed.w.n_blocks * kBlockK, stride = thin_x_stride(columns);
+  load_thin_x<true>(parts.x, call.n_rows, call.d_hidden, columns, call.aligned,
+                    [&](int row) { return call.h + row * call.h_stride; });
+  __syncthreads();
+  const int n_places = call.n_rows * call.top_k;
+  const auto leave = [&](float out_scale, int unit, int out, int64_t place, float weight,
+                         const float(&total)[kStrips]) {
+    const float gate = snap_bf16(total[0] * out_scale), up = snap_bf16(total[1] * out_scale);
+    call.act[place * call.d_inter + unit * kStripRows + out] =
+        bf16_from_float(gated(gate, up, call.limit, weight));
+  };
+  int n_done = 0;
+  thin_units<WeightFormat::kFp8Tile, kStrips>(
+      stream, call.shared, shared_first, shared_last, parts.partial, n_done,
+      [&](int) { return ThinTile{parts.x + lane / 4 * stride, call.n_rows}; },
+      [&](int, int unit, int out, int row, const float(&total)[kStrips]) {
+        leave(call.shared.w.out_scale[0], unit, out, n_places + row, 1.0f, total);
+      });
+  thin_units<WeightFormat::kFp4Row, kStrips>(
+      stream, call.routed, routed_first, routed_last, parts.partial, n_done,
+      [&](int tile) {
+        const int first = places.tile_first[tile], n = places.tile_first[tile + 1] - first;
+        return ThinTile{parts.x + places.row[first + min(lane / 4, n - 1)] * stride, n};
+      },
+      [&](int tile, int unit, int out, int row, const float(&total)[kStrips]) {
+        const int place = places.tile_first[tile] + row;
+        leave(call.routed.w.out_scale[places.tile_group[tile]], unit, out, place,
+              places.weight[place], total);
+      });
+}
+
+// x: the inner values of kDownRows places. Rows of the tiles of this block's units, if they fit,
+// else those of one tile.
+__global__ void __launch_bounds__(kThinThreads, 2)
+    thin_down_kernel(const __grid_constant__ Call call) {
+  extern __shared__ __align__(128) uint8_t shared[];
+  const BlockParts parts = block_parts(shared);
+  const Places& places = *parts.places;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int64_t block = blockIdx.x, n_blocks = gridDim.x, n_shared = call.shared.tile_units;
+  const auto shared_first = static_cast<int>(n_shared * block / n_blocks);
+  const auto shared_last = static_cast<int>(n_shared * (block + 1) / n_blocks);
+  ExpertStream stream;
+  start_stream(stream, parts, call.shared, shared_first, shared_last);
+  // The routes were complete before the kernel that makes the inner values let this one start.
+  sort_places(call, *parts.places);
+  const int64_t n_routed = static_cast<int64_t>(call.routed.tile_units) * places.n_tiles;
+  const int routed_first = routed_begin(n_shared, n_routed, block, n_blocks);
+  const int routed_last = routed_begin(n_shared, n_routed, block + 1, n_blocks);
+  stream.b.start(&call.routed, places.tile_group, routed_first, routed_last, warp);
+  stream.fill(lane);
+  wait_for_previous();
+  let_next_start();
+
+  const int columns = call.routed.w.n_blocks * kBlockK, stride = thin_x_stride(columns);
+  const int n_places = call.n_rows * call.top_k;
+  const auto load = [&](int first, int n) {
+    __syncthreads();
+    load_thin_x<true>(parts.x, n, call.d_inter, columns, true, [&](int row) {
+      return call.act + static_cast<int64_t>(first + row) * call.d_inter;
+    });
+    __syncthreads();
+  };
+  const auto leave = [&](float out_scale, int unit, int out, int64_t place,
+                         const float(&total)[kStrips]) {
+#pragma unroll
+    for (int m = 0; m < kStrips; ++m) {
+      const int column = (unit * kStrips + m) * kStripRows + out;
+      call.out[place * call.d_hidden + column] = bf16_from_float(total[m] * out_scale);
+    }
+  };
+  int n_done = 0;
+  thin_units<WeightFormat::kFp8Tile, kStrips>(
+      stream, call.shared, shared_first, shared_last, parts.partial, n_done,
+      [&](int) {
+        load(n_places, call.n_rows);
+        return ThinTile{parts.x + lane / 4 * stride, call.n_rows};
+      },
+      [&](int, int unit, int out, int row, const float(&total)[kStrips]) {
+        leave(call.shared.w.out_scale[0], unit, out, n_places + row, total);
+      });
+  int held_first = 0, held_last = 0;  // places whose rows x holds
+  if (routed_first < routed_last) {
+    const int begin = places.tile_first[routed_first / call.routed.tile_units];
+    const int end = places.tile_first[(routed_last - 1) / call.routed.tile_units + 1];
+    if (end - begin <= kDownRows) {
+      load(begin, end - begin);
+      held_first = begin;
+      held_last = end;
+    }
+  }
+  thin_units<WeightFormat::kFp4Row, kStrips>(
+      stream, call.routed, routed_first, routed_last, parts.partial, n_done,
+      [&](int tile) {
+        const int first = places.tile_first[tile], n = places.tile_first[tile + 1] - first;
+        if (first + n > held_last) {
+          load(first, n);
+          held_first = first;
+          held_last = first + n;
+        }
+        return ThinTile{parts.x + (first - held_first + lane / 4) * stride, n};
+      },
+      [&](int tile, int unit, int out, int row, const float(&total)[kStrips]) {
+        leave(call.routed.w.out_scale[places.tile_group[tile]], unit, out,
+              places.tile_first[tile] + row, total);
+      });
+}
+
+size_t up_bytes(int64_t n_rows, int64_t d_hidden) {
+  return static_cast<size_t>(Layout::kFixed +
+                             n_rows * thin_x_stride(static_cast<int>(d_hidden)) * 2);
+}
+size_t down_bytes(int64_t n_rows, int64_t top_k, int64_t d_inter) {
+  const int64_t rows = std::min<int64_t>(std::max(n_rows * top_k, n_rows), kDownRows);
+  return static_cast<size_t>(Layout::kFixed + rows * thin_x_stride(static_cast<int>(d_inter)) * 2);
+}
+
+void launch(void (*kernel)(Call), const Call& call, size_t bytes, int64_t n_units, const Gpu& gpu,
+            cudaStream_t stream) {
+  const int per_sm = 2 * (bytes + 1024) <= gpu.smem_optin + 1024 ? 2 : 1;
+  const auto grid = static_cast<unsigned>(std::min<int64_t>(n_units, gpu.sm_count * per_sm));
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                       static_cast<int>(bytes));
+  launch_overlapped(kernel, dim3(grid), dim3(kThinThreads), bytes, stream, call);
+}
+
+}  // namespace
+
+bool thin_experts_fit(const CudaExperts& e, int64_t n_rows, int64_t top_k, const Gpu& gpu) {
+  return gpu.cc_major >= 9 && n_rows <= kThinRows && n_rows * top_k <= kMaxPlaces &&
+         e.up.format() == WeightFormat::kFp4Row && e.down.format() == WeightFormat::kFp4Row &&
+         e.shared_up.format() == WeightFormat::kFp8Tile &&
+         e.shared_down.format() == WeightFormat::kFp8Tile &&
+         up_bytes(n_rows, e.d_hidden) <= gpu.smem_optin &&
+         down_bytes(n_rows, top_k, e.d_inter) <= gpu.smem_optin;
+}
+
+void launch_thin_experts(const ops::MoeArgs& args, const ThinExperts& arrays, const Gpu& gpu,
+                         cudaStream_t stream) {
+  const CudaExperts& e = *arrays.experts;
+  const int64_t rows = args.h.n_rows, top_k = args.expert.n_cols;
+  Call call = {};
+  call.h = args.h.data;
+  call.h_stride = args.h.stride;
+  call.aligned = reinterpret_cast<uintptr_t>(args.h.data) % 16 == 0 && args.h.stride % 8 == 0;
+  call.n_rows = static_cast<int32_t>(rows);
+  call.top_k = static_cast<int32_t>(top_k);
+  call.expert = args.expert.data;
+  call.expert_stride = args.expert.stride;
+  call.weight = args.weight.data;
+  call.weight_stride = args.weight.stride;
+  call.limit = args.limit;
+  call.d_inter = e.d_inter;
+  call.d_hidden = e.d_hidden;
+  call.act = arrays.act;
+  call.out = arrays.out;
+  call.place = arrays.place;
+  const int32_t inter_strips = e.d_inter / kStripRows;
+  call.shared = {e.shared_up.view(), inter_strips, 1, inter_strips};
+  call.routed = {e.up.view(), inter_strips, 1, inter_strips};
+  const int64_t tiles = rows * top_k;
+  launch(thin_up_kernel, call, up_bytes(rows, e.d_hidden), (tiles + 1) * inter_strips, gpu, stream);
+  const int32_t hidden_units = e.d_hidden / kStripRows / kStrips;
+  call.shared = {e.shared_down.view(), hidden_units, kStrips, 1};
+  call.routed = {e.down.view(), hidden_units, kStrips, 1};
+  launch(thin_down_kernel, call, down_bytes(rows, top_k, e.d_inter), (tiles + 1) * hidden_units,
+         gpu, stream);
+}
+
+}  // namespace hadal::cuda

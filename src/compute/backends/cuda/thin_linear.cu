@@ -1,0 +1,159 @@
+#include <algorithm>
+
+#include "base/core/check.h"
+#include "compute/backends/cuda/thin.cuh"
+#include "compute/backends/cuda/thin.h"
+
+namespace hadal::cuda {
+namespace {
+
+using ops::WeightFormat;
+
+constexpr int kStages = 4;
+
+struct Call {
+  ThinJob job;
+  const uint16_t* x;
+  int64_t x_stride;
+  bool aligned;
+  int32_t n_rows;
+  uint16_t* y;
+  float* y_f32;
+  int64_t y_stride;
+};
+
+// Shared memory: barriers, partial sums, rings, x.
+template <WeightFormat F>
+struct Shared {
+  static constexpr int kBarriers = kSlices * kStages * 8;
+  static constexpr int kPartial = 2 * kSlices * 128 * 4;
+  static constexpr int kRing = kStages * ThinPiece<F, 1>::kBytes;
+  static constexpr int kFixed = kBarriers + kPartial + kSlices * kRing;
+};
+
+template <WeightFormat F, bool kQuantise>
+__global__ void __launch_bounds__(kThinThreads, 2)
+    thin_linear_kernel(const __grid_constant__ Call call) {
+  extern __shared__ __align__(128) uint8_t shared[];
+  using Layout = Shared<F>;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  auto* barriers = reinterpret_cast<uint64_t*>(shared) + warp * kStages;
+  auto* partial = reinterpret_cast<float*>(shared + Layout::kBarriers);
+  uint8_t* rings = shared + Layout::kBarriers + Layout::kPartial;
+  auto* x = reinterpret_cast<uint16_t*>(rings + kSlices * Layout::kRing);
+  const PackedView& w = call.job.w;
+  if (lane == 0) {
+    for (int i = 0; i < kStages; ++i) barrier_init(barriers + i, 1);
+    barrier_init_done();
+  }
+  __syncwarp();
+
+  const int64_t n_units = static_cast<int64_t>(call.job.tile_units) * w.n_groups;
+  const auto first = static_cast<int>(n_units * blockIdx.x / gridDim.x);
+  const auto last = static_cast<int>(n_units * (blockIdx.x + 1) / gridDim.x);
+  ThinStream<ThinCursor<F, 1>, ThinCursor<F, 1>, kStages> stream;
+  stream.stages = rings + warp * Layout::kRing;
+  stream.barriers = barriers;
+  stream.stage_bytes = ThinPiece<F, 1>::kBytes;
+  stream.a.start(&call.job, nullptr, first, last, warp);
+  stream.fill(lane);
+  wait_for_previous();
+  let_next_start();
+
+  const int columns = w.n_blocks * kBlockK;
+  int n_done = 0;
+  thin_units<F, 1>(
+      stream, call.job, first, last, partial, n_done,
+      [&](int group) {
+        const uint16_t* from = call.x + static_cast<int64_t>(group) * w.k;
+        __syncthreads();
+        load_thin_x<kQuantise>(x, call.n_rows, w.k, columns, call.aligned,
+                               [&](int row) { return from + row * call.x_stride; });
+        __syncthreads();
+        return ThinTile{x + lane / 4 * thin_x_stride(columns), call.n_rows};
+      },
+      [&](int group, int strip, int out, int row, const float(&total)[1]) {
+        const int column = strip * kStripRows + out;
+        if (column >= w.n) return;
+        const float v = total[0] * w.out_scale[group];
+        const int64_t at = row * call.y_stride + static_cast<int64_t>(group) * w.n + column;
+        if (call.y_f32 != nullptr) {
+          call.y_f32[at] = v;
+        } else {
+          call.y[at] = bf16_from_float(v);
+        }
+      });
+}
+
+template <WeightFormat F>
+size_t shared_bytes(const PackedView& w, int64_t n_rows) {
+  return Shared<F>::kFixed + static_cast<size_t>(n_rows * thin_x_stride(w.n_blocks * kBlockK) * 2);
+}
+size_t shared_bytes(const Packed& weight, int64_t n_rows) {
+  switch (weight.format()) {
+    case WeightFormat::kFp4Row:
+      return shared_bytes<WeightFormat::kFp4Row>(weight.view(), n_rows);
+    case WeightFormat::kFp8Tile:
+      return shared_bytes<WeightFormat::kFp8Tile>(weight.view(), n_rows);
+    case WeightFormat::kBf16:
+      return shared_bytes<WeightFormat::kBf16>(weight.view(), n_rows);
+    case WeightFormat::kF32:
+      break;
+  }
+  return SIZE_MAX;
+}
+
+template <WeightFormat F, bool kQuantise>
+void launch(const Call& call, size_t bytes, const Gpu& gpu, cudaStream_t stream) {
+  const int per_sm = 2 * (bytes + 1024) <= gpu.smem_optin + 1024 ? 2 : 1;
+  const int64_t n_units = static_cast<int64_t>(call.job.tile_units) * call.job.w.n_groups;
+  const auto grid = static_cast<unsigned>(std::min<int64_t>(n_units, gpu.sm_count * per_sm));
+  const auto kernel = thin_linear_kernel<F, kQuantise>;
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                       static_cast<int>(bytes));
+  launch_overlapped(kernel, dim3(grid), dim3(kThinThreads), bytes, stream, call);
+}
+
+}  // namespace
+
+bool thin_linear_fits(const Packed& weight, int64_t n_rows, const Gpu& gpu) {
+  return gpu.cc_major >= 9 && n_rows <= kThinRows && shared_bytes(weight, n_rows) <= gpu.smem_optin;
+}
+
+void launch_thin_linear(const Packed& weight, device::Matrix<const uint16_t> x, bool quantise,
+                        uint16_t* y, float* y_f32, int64_t y_stride, const Gpu& gpu,
+                        cudaStream_t stream) {
+  Call call = {};
+  call.job.w = weight.view();
+  call.job.tile_units = weight.view().n_strips;
+  call.x = x.data;
+  call.x_stride = x.stride;
+  call.aligned = reinterpret_cast<uintptr_t>(x.data) % 16 == 0 && x.stride % 8 == 0 &&
+                 weight.view().k % 8 == 0;
+  call.n_rows = static_cast<int32_t>(x.n_rows);
+  call.y = y;
+  call.y_f32 = y_f32;
+  call.y_stride = y_stride;
+  const size_t bytes = shared_bytes(weight, x.n_rows);
+  switch (weight.format()) {
+    case WeightFormat::kFp4Row:
+      if (quantise)
+        launch<WeightFormat::kFp4Row, true>(call, bytes, gpu, stream);
+      else
+        launch<WeightFormat::kFp4Row, false>(call, bytes, gpu, stream);
+      break;
+    case WeightFormat::kFp8Tile:
+      if (quantise)
+        launch<WeightFormat::kFp8Tile, true>(call, bytes, gpu, stream);
+      else
+        launch<WeightFormat::kFp8Tile, false>(call, bytes, gpu, stream);
+      break;
+    case WeightFormat::kBf16:
+      launch<WeightFormat::kBf16, false>(call, bytes, gpu, stream);
+      break;
+    case WeightFormat::kF32:
+      HADAL_CHECK(false, "f32 weights have no strips");
+  }
+}
+
+}  // namespace hadal::cuda
