@@ -44,7 +44,6 @@ BoundaryTerms terms_of(const ops::BoundaryArgs& a, ops::Ops::Scratch scratch) {
   if (!mix.packed()) return p;
   const MixShape shape{a.d_hidden};
   ScratchCutter cut(scratch);
-  p.tickets = cut.take<uint32_t>(p.n_tiles());
   p.squares = cut.take<float>(p.n_mix);
   p.partial = cut.take<float>(int64_t{p.n_tiles()} * shape.n_groups() * MixShape::kParts *
                               kTileRows * MixShape::kOutputs);
@@ -64,44 +63,45 @@ cudaLaunchConfig_t launch_shape(dim3 grid, int threads, size_t smem, cudaStream_
   return config;
 }
 
-void launch_rows(const BoundaryTerms& p, int64_t n, cudaStream_t stream) {
+void launch_rows(const BoundaryTerms& p, int64_t n, const Gpu& gpu, cudaStream_t stream) {
   HADAL_CHECK(aligned(p.streams, p.d) && aligned(p.y, p.y_stride) && aligned(p.h, p.h_stride) &&
                   aligned(p.tap, p.tap_stride) && aligned(p.norm, 0),
               "a boundary's rows begin at multiples of 16 bytes");
+  constexpr int64_t kBlocksPerSm = 5;  // what registers have room for
   const int slices = MixShape{p.d}.n_slices();
+  const int64_t clusters = std::min(n, std::max<int64_t>(1, kBlocksPerSm * gpu.sm_count / slices));
   cudaLaunchConfig_t config =
-      launch_shape(dim3(static_cast<unsigned>(n * slices)), kRowsThreads, 0, stream);
+      launch_shape(dim3(static_cast<unsigned>(clusters * slices)), kRowsThreads, 0, stream);
   cudaLaunchAttribute cluster = {};
   cluster.id = cudaLaunchAttributeClusterDimension;
   cluster.val.clusterDim = {static_cast<unsigned>(slices), 1, 1};
   config.attrs = &cluster;
   config.numAttrs = 1;
-  cudaLaunchKernelEx(&config, boundary_rows_kernel, p);
+  cudaLaunchKernelEx(&config, boundary_rows_kernel, p, n);
 }
 
-// Weights of a part are read once per block: enough tiles a block that they stay few, enough blocks
-// that every multiprocessor has some.
-int tiles_per_block(int n_tiles, int n_parts, const Gpu& gpu) {
-  constexpr int kBlocksPerSm = 4;  // what shared memory has room for
-  const int wanted = std::max(1, kBlocksPerSm * std::max(gpu.sm_count, 1) / n_parts);
-  return (n_tiles + wanted - 1) / wanted;
-}
-
+// Both start while the kernel before still runs, and wait in the kernel: the first has fetched its
+// weights by then.
 void launch_mix(const BoundaryTerms& p, const Gpu& gpu, cudaStream_t stream) {
   const MixShape shape{p.d};
   const int n_parts = shape.n_groups() * MixShape::kParts;
-  const int per_block = tiles_per_block(p.n_tiles(), n_parts, gpu);
-  const int columns = (p.n_tiles() + per_block - 1) / per_block;
-  cudaLaunchConfig_t config =
-      launch_shape(dim3(static_cast<unsigned>(n_parts), static_cast<unsigned>(columns)),
-                   kMixThreads, kMixSmem, stream);
-  // Starts while the rows are still being written, fetches its weights and waits there.
+  // A tile a block, until every multiprocessor has as many blocks as shared memory has room for.
+  const int full = std::max(1, 4 * gpu.sm_count / n_parts);
+  const bool many = p.n_tiles() > full;
+  cudaLaunchConfig_t config = launch_shape(
+      dim3(static_cast<unsigned>(n_parts), static_cast<unsigned>(many ? full : p.n_tiles())),
+      32 * (many ? kManyTilesWarps : kFewTilesWarps), kMixSmem, stream);
   cudaLaunchAttribute early = {};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
   config.attrs = &early;
   config.numAttrs = 1;
-  cudaLaunchKernelEx(&config, boundary_mix_kernel, p, shape, per_block);
+  cudaLaunchKernelEx(&config, many ? boundary_mix_kernel<true> : boundary_mix_kernel<false>, p,
+                     shape);
+  config.gridDim = dim3(static_cast<unsigned>((p.n_mix + kFinishRows - 1) / kFinishRows));
+  config.blockDim = dim3(kFinishRows * 32);
+  config.dynamicSmemBytes = 0;
+  cudaLaunchKernelEx(&config, boundary_finish_kernel, p, shape);
 }
 
 }  // namespace
@@ -133,7 +133,7 @@ uint64_t boundary_scratch_bytes(const ops::Ops::Limits& limits) {
   if (!mix_is_packed(MixShape::kStreams, limits.d_hidden)) return 0;
   const uint64_t tiles = (static_cast<uint64_t>(limits.max_rows) + kTileRows - 1) / kTileRows;
   const auto parts = static_cast<uint64_t>(MixShape{limits.d_hidden}.n_groups()) * MixShape::kParts;
-  return scratch_padded(tiles * 4) + scratch_padded(static_cast<uint64_t>(limits.max_rows) * 4) +
+  return scratch_padded(static_cast<uint64_t>(limits.max_rows) * 4) +
          scratch_padded(tiles * parts * kTileRows * MixShape::kOutputs * 4);
 }
 
@@ -147,7 +147,7 @@ void launch_boundary(const ops::BoundaryArgs& args, ops::Ops::Scratch scratch, c
     boundary_plain_kernel<<<static_cast<unsigned>(n), kPlainThreads, 0, stream>>>(p);
     return;
   }
-  launch_rows(p, n, stream);
+  launch_rows(p, n, gpu, stream);
   if (p.mix != nullptr) launch_mix(p, gpu, stream);
 }
 

@@ -31,9 +31,9 @@ class CudaMix final : public ops::Linear {
 core::Result<std::unique_ptr<ops::Linear>> make_mix(const ops::WeightSource& source,
                                                     int32_t n_streams, device::Device& device);
 
-// Two kernels: the sub-layer's input, which needs only the pre of the site before, and then the mix
-// of the coming site. Rows of streams, y, h and tap must begin at multiples of 16 bytes when the
-// shape is a packed one.
+// Three kernels: the sub-layer's input, which needs only the pre of the site before; then the
+// product and the end of the mix of the coming site. Rows of streams, y, h and tap must begin at
+// multiples of 16 bytes when the shape is a packed one.
 void launch_boundary(const ops::BoundaryArgs& args, ops::Ops::Scratch scratch, const Gpu& gpu,
                      cudaStream_t stream);
 uint64_t boundary_scratch_bytes(const ops::Ops::Limits& limits);

@@ -3,11 +3,13 @@
 #include "compute/backends/cuda/boundary_terms.cuh"
 #include "compute/backends/cuda/mix_pack.h"
 
-// The mix of packed shapes: block (part, tiles) multiplies one part of tiles of 16 rows; the last
-// block of a tile adds the parts in their order and finishes the rows.
+// The mix of packed shapes. First kernel: block (part, tiles) multiplies one part of tiles of 16
+// rows. Second: a warp per row adds the parts in their order and finishes the row.
 namespace hadal::cuda {
 
-inline constexpr int kMixThreads = 128;  // three warps multiply, all finish
+inline constexpr int kFewTilesWarps = 3;   // of one tile, each 8 columns of the three pieces
+inline constexpr int kManyTilesWarps = 4;  // each a tile of its own
+inline constexpr int kFinishRows = 4;      // rows of a block, a warp each
 inline constexpr int kMaxUnits = 2 * MixShape::kGroupChunks;
 inline constexpr int kMixSmem = kMaxUnits * MixShape::kUnitBytes;
 
@@ -42,65 +44,62 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier) {
       : "memory");
 }
 
-// The sum over all parts of a tile, for row `row` and output `i`.
-__device__ __forceinline__ float sum_parts(const float* tile, int n_groups, int row, int i) {
-  constexpr int kPart = kTileRows * MixShape::kOutputs;
-  const float* from = tile + row * MixShape::kOutputs + i;
-  float total = 0;
-#pragma unroll 4
-  for (int group = 0; group < n_groups; group += 2) {
-    float slice = 0;
+// The product of one part and `kSets` sets of 8 columns (of 24) with one tile, written to `to`
+// [16][24]. `set` is the first.
+template <int kSets>
+__device__ __forceinline__ void multiply_tile(const BoundaryTerms& p, int64_t first,
+                                              int64_t channel, int stream, int n_units, int set,
+                                              const uint4* weights, uint32_t arrived, float* to) {
+  const int lane = threadIdx.x % 32, low = lane / 4, high = low + 8;
+  const auto n = static_cast<int>(min(static_cast<int64_t>(kTileRows), p.n_mix - first));
+  uint4 x[kMaxUnits][2];
 #pragma unroll
-    for (int part = 0; part < MixShape::kParts; ++part) {
-      float s = __ldcg(from + (group * MixShape::kParts + part) * kPart);
-      if (group + 1 < n_groups) s += __ldcg(from + ((group + 1) * MixShape::kParts + part) * kPart);
-      slice = part == 0 ? s : slice + s;
+  for (int u = 0; u < kMaxUnits; ++u) {
+    const uint16_t* at =
+        p.streams + (first * 4 + stream + u % 2) * p.d + channel + u / 2 * MixShape::kChunk;
+    x[u][0] = x[u][1] = make_uint4(0, 0, 0, 0);
+    if (u < n_units && low < n)
+      x[u][0] = *reinterpret_cast<const uint4*>(at + static_cast<int64_t>(low) * 4 * p.d);
+    if (u < n_units && high < n)
+      x[u][1] = *reinterpret_cast<const uint4*>(at + static_cast<int64_t>(high) * 4 * p.d);
+  }
+  barrier_wait(arrived);
+  float d[kSets][3][4] = {};
+#pragma unroll
+  for (int u = 0; u < kMaxUnits; ++u) {
+    if (u >= n_units) break;
+#pragma unroll
+    for (int s = 0; s < kSets; ++s) {
+#pragma unroll
+      for (int piece = 0; piece < 3; ++piece)
+        multiply_unit(d[s][piece], x[u][0], x[u][1],
+                      weights[(u * 9 + piece * 3 + set + s) * 32 + lane]);
     }
-    total = group == 0 ? slice : total + slice;
   }
-  return total;
+#pragma unroll
+  for (int s = 0; s < kSets; ++s) {
+    float sum[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) sum[i] = d[s][0][i] + (d[s][1][i] + d[s][2][i]);
+    float* at = to + (set + s) * 8 + lane % 4 * 2;
+    if (low < n)
+      *reinterpret_cast<float2*>(at + low * MixShape::kOutputs) = make_float2(sum[0], sum[1]);
+    if (high < n)
+      *reinterpret_cast<float2*>(at + high * MixShape::kOutputs) = make_float2(sum[2], sum[3]);
+  }
 }
 
-// pre, post and comb of up to 16 rows from their mixed sums `m` [16][24] in shared memory, which
-// must be complete. All threads of the block.
-__device__ inline void finish_rows(const BoundaryTerms& p, int64_t first, int n, float* m) {
-  constexpr int kOut = MixShape::kOutputs;
-  for (int at = threadIdx.x; at < n * kOut; at += blockDim.x)
-    m[at] = mix_term(p, first + at / kOut, 4, at % kOut, m[at]);
-  __syncthreads();
-  for (int at = threadIdx.x; at < n * 16; at += blockDim.x) {
-    const float* row = m + at / 16 * kOut + 8 + at % 16 / 4 * 4;
-    const float top = fmaxf(fmaxf(row[0], row[1]), fmaxf(row[2], row[3]));
-    const auto e = static_cast<float>(exp_f64(row[at % 4] - top));
-    p.comb[(first + at / 16) * 16 + at % 16] = e;
-  }
-  __syncthreads();
-  if (threadIdx.x >= n) return;
-  auto* comb = reinterpret_cast<float4*>(p.comb + (first + threadIdx.x) * 16);
-  float a[16];
-#pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    const float4 v = comb[j];
-    a[4 * j] = v.x, a[4 * j + 1] = v.y, a[4 * j + 2] = v.z, a[4 * j + 3] = v.w;
-  }
-  sinkhorn<4>(a, p.sinkhorn_iters, p.hc_eps);
-#pragma unroll
-  for (int j = 0; j < 4; ++j) comb[j] = {a[4 * j], a[4 * j + 1], a[4 * j + 2], a[4 * j + 3]};
-}
-
-__global__ void __launch_bounds__(kMixThreads)
-    boundary_mix_kernel(BoundaryTerms p, MixShape shape, int tiles_per_block) {
-  constexpr int kOut = MixShape::kOutputs;
+template <bool kManyTiles>
+__global__ void __launch_bounds__((kManyTiles ? kManyTilesWarps : kFewTilesWarps) * 32)
+    boundary_mix_kernel(BoundaryTerms p, MixShape shape) {
   extern __shared__ __align__(128) uint4 weights[];  // [units][9][32]
   __shared__ __align__(8) uint64_t arrived;
-  __shared__ float m[kTileRows * kOut];
-  __shared__ bool is_last;
+  asm volatile("griddepcontrol.launch_dependents;");
   const int group = blockIdx.x / MixShape::kParts, part = blockIdx.x % MixShape::kParts;
   const int first_chunk = group * MixShape::kGroupChunks;
-  const int n_chunks = min(MixShape::kGroupChunks, shape.n_chunks() - first_chunk);
-  const int n_units = 2 * n_chunks;
+  const int n_units = 2 * min(MixShape::kGroupChunks, shape.n_chunks() - first_chunk);
+  const uint32_t barrier = smem_address(&arrived);
   if (threadIdx.x == 0) {
-    const uint32_t barrier = smem_address(&arrived);
     const std::byte* from =
         p.mix + static_cast<int64_t>(first_chunk * 8 + part * n_units) * MixShape::kUnitBytes;
     const uint32_t bytes = n_units * MixShape::kUnitBytes;
@@ -116,63 +115,78 @@ __global__ void __launch_bounds__(kMixThreads)
   }
   __syncthreads();
   asm volatile("griddepcontrol.wait;" ::: "memory");
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int warp = threadIdx.x / 32;
   const int64_t channel =
-      first_chunk * MixShape::kChunk + part / 2 * 32 + static_cast<int64_t>(lane % 4) * 8;
+      first_chunk * MixShape::kChunk + part / 2 * 32 + static_cast<int64_t>(threadIdx.x % 4) * 8;
   const int n_parts = shape.n_groups() * MixShape::kParts;
-  const int end = min(p.n_tiles(), static_cast<int>(blockIdx.y + 1) * tiles_per_block);
-  for (int tile = blockIdx.y * tiles_per_block; tile < end; ++tile) {
-    const int64_t first = static_cast<int64_t>(tile) * kTileRows;
-    const int n = static_cast<int>(min(static_cast<int64_t>(kTileRows), p.n_mix - first));
-    if (warp < 3) {
-      const int low = lane / 4, high = low + 8;
-      uint4 x[kMaxUnits][2];
-#pragma unroll
-      for (int u = 0; u < kMaxUnits; ++u) {
-        const uint16_t* at = p.streams + (first * 4 + part % 2 * 2 + u % 2) * p.d + channel +
-                             u / 2 * MixShape::kChunk;
-        x[u][0] = x[u][1] = make_uint4(0, 0, 0, 0);
-        if (u < n_units && low < n)
-          x[u][0] = *reinterpret_cast<const uint4*>(at + static_cast<int64_t>(low) * 4 * p.d);
-        if (u < n_units && high < n)
-          x[u][1] = *reinterpret_cast<const uint4*>(at + static_cast<int64_t>(high) * 4 * p.d);
-      }
-      barrier_wait(smem_address(&arrived));
-      float d[3][4] = {};
-#pragma unroll
-      for (int u = 0; u < kMaxUnits; ++u) {
-        if (u >= n_units) break;
-#pragma unroll
-        for (int piece = 0; piece < 3; ++piece)
-          multiply_unit(d[piece], x[u][0], x[u][1],
-                        weights[(u * 9 + piece * 3 + warp) * 32 + lane]);
-      }
-      float* to = p.partial +
-                  (static_cast<int64_t>(tile) * n_parts + blockIdx.x) * kTileRows * kOut +
-                  warp * 8 + lane % 4 * 2;
-      float sum[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) sum[i] = d[0][i] + (d[1][i] + d[2][i]);
-      if (low < n) *reinterpret_cast<float2*>(to + low * kOut) = make_float2(sum[0], sum[1]);
-      if (high < n) *reinterpret_cast<float2*>(to + high * kOut) = make_float2(sum[2], sum[3]);
-    }
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0)
-      is_last = atomicAdd(p.tickets + tile, 1u) == static_cast<uint32_t>(n_parts) - 1;
-    __syncthreads();
-    if (!is_last) continue;
-    __threadfence();
-    const float* parts = p.partial + static_cast<int64_t>(tile) * n_parts * kTileRows * kOut;
-    for (int at = threadIdx.x; at < n * kOut; at += kMixThreads) {
-      const float mean = __fdiv_rn(p.squares[first + at / kOut], static_cast<float>(4 * p.d));
-      const float r = __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(mean, p.norm_eps)));
-      m[at] = __fmul_rn(sum_parts(parts, shape.n_groups(), at / kOut, at % kOut), r);
-    }
-    __syncthreads();
-    finish_rows(p, first, n, m);
-    __syncthreads();
+  const int step = gridDim.y * (kManyTiles ? kManyTilesWarps : 1);
+  for (int tile = blockIdx.y + (kManyTiles ? warp * gridDim.y : 0); tile < p.n_tiles();
+       tile += step) {
+    float* to = p.partial + (static_cast<int64_t>(tile) * n_parts + blockIdx.x) * kTileRows *
+                                MixShape::kOutputs;
+    multiply_tile<kManyTiles ? 3 : 1>(p, static_cast<int64_t>(tile) * kTileRows, channel,
+                                      part % 2 * 2, n_units, kManyTiles ? 0 : warp, weights,
+                                      barrier, to);
   }
+}
+
+// The sum over all parts of a tile for one row and output: absent groups count as zero.
+__device__ __forceinline__ float sum_parts(const float* from, int n_groups) {
+  constexpr int kPart = kTileRows * MixShape::kOutputs;
+  float v[MixShape::kMaxSlices][MixShape::kParts][2];
+#pragma unroll
+  for (int s = 0; s < MixShape::kMaxSlices; ++s) {
+#pragma unroll
+    for (int part = 0; part < MixShape::kParts; ++part) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int group = 2 * s + i;
+        v[s][part][i] =
+            group < n_groups ? __ldcg(from + (group * MixShape::kParts + part) * kPart) : 0;
+      }
+    }
+  }
+  float total = 0;
+#pragma unroll
+  for (int s = 0; s < MixShape::kMaxSlices; ++s) {
+    float slice = v[s][0][0] + v[s][0][1];
+#pragma unroll
+    for (int part = 1; part < MixShape::kParts; ++part) slice += v[s][part][0] + v[s][part][1];
+    total += slice;
+  }
+  return total;
+}
+
+// pre, post and comb of a row. Lanes 0 to 23 have its outputs, lanes 8 to 23 then those of comb.
+__global__ void __launch_bounds__(kFinishRows * 32)
+    boundary_finish_kernel(BoundaryTerms p, MixShape shape) {
+  constexpr uint32_t kAll = 0xFFFFFFFFu;
+  constexpr int kOut = MixShape::kOutputs;
+  const int lane = threadIdx.x % 32, output = min(lane, kOut - 1);
+  const int64_t t = static_cast<int64_t>(blockIdx.x) * kFinishRows + threadIdx.x / 32;
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  if (t >= p.n_mix) return;
+  const int64_t tile = t / kTileRows;
+  const float* from = p.partial + tile * shape.n_groups() * MixShape::kParts * kTileRows * kOut +
+                      t % kTileRows * kOut + output;
+  const float mean = __fdiv_rn(__ldcg(p.squares + t), static_cast<float>(4 * p.d));
+  const float r = __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(mean, p.norm_eps)));
+  const float m = __fmul_rn(sum_parts(from, shape.n_groups()), r);
+  const float logit = lane < kOut ? mix_term(p, t, 4, output, m) : 0;
+  float top = fmaxf(logit, __shfl_xor_sync(kAll, logit, 1));
+  top = fmaxf(top, __shfl_xor_sync(kAll, top, 2));
+  const float e = expf(logit - top);
+  float sum = e + __shfl_xor_sync(kAll, e, 1);
+  sum += __shfl_xor_sync(kAll, sum, 2);
+  const float start = __fadd_rn(__fdiv_rn(e, sum), p.hc_eps);
+  float a[16];
+#pragma unroll
+  for (int i = 0; i < 16; ++i) a[i] = __shfl_sync(kAll, start, 8 + i);
+  sinkhorn<4>(a, p.sinkhorn_iters, p.hc_eps);
+  if (lane != 0) return;
+  auto* comb = reinterpret_cast<float4*>(p.comb + t * 16);
+#pragma unroll
+  for (int j = 0; j < 4; ++j) comb[j] = {a[4 * j], a[4 * j + 1], a[4 * j + 2], a[4 * j + 3]};
 }
 
 }  // namespace hadal::cuda

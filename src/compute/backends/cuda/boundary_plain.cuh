@@ -28,8 +28,11 @@ __device__ inline void finish_plain(const BoundaryTerms& p, int64_t t, const flo
     float top = logits[j * C];
 #pragma unroll
     for (int k = 1; k < C; ++k) top = fmaxf(top, logits[j * C + k]);
+    float sum = 0;
 #pragma unroll
-    for (int k = 0; k < C; ++k) a[j * C + k] = static_cast<float>(exp_f64(logits[j * C + k] - top));
+    for (int k = 0; k < C; ++k) sum += a[j * C + k] = expf(logits[j * C + k] - top);
+#pragma unroll
+    for (int k = 0; k < C; ++k) a[j * C + k] = __fdiv_rn(a[j * C + k], sum) + p.hc_eps;
   }
   sinkhorn<C>(a, p.sinkhorn_iters, p.hc_eps);
 #pragma unroll

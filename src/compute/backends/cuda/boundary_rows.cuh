@@ -40,10 +40,8 @@ __device__ __forceinline__ uint4 narrow(const Channels& c) {
 }
 
 // One unit of a row in the order of the reference: X, then what is wanted of the new X.
-struct UnitCoefficients {
-  float post[4], comb[16], pre[4];
-};
-__device__ __forceinline__ void expand_unit(uint4 (&x)[4], uint4 y, const UnitCoefficients& w) {
+__device__ __forceinline__ void expand_unit(uint4 (&x)[4], uint4 y, const float* post,
+                                            const float* comb) {
   const Channels out = widen(y);
   Channels in[4], next;
 #pragma unroll
@@ -52,15 +50,15 @@ __device__ __forceinline__ void expand_unit(uint4 (&x)[4], uint4 y, const UnitCo
   for (int k = 0; k < 4; ++k) {
 #pragma unroll
     for (int i = 0; i < kUnitChannels; ++i) {
-      float s = __fmul_rn(in[0].v[i], w.comb[k]);
+      float s = __fmul_rn(in[0].v[i], comb[k]);
 #pragma unroll
-      for (int j = 1; j < 4; ++j) s = __fadd_rn(s, __fmul_rn(in[j].v[i], w.comb[j * 4 + k]));
-      next.v[i] = __fadd_rn(__fmul_rn(out.v[i], w.post[k]), s);
+      for (int j = 1; j < 4; ++j) s = __fadd_rn(s, __fmul_rn(in[j].v[i], comb[j * 4 + k]));
+      next.v[i] = __fadd_rn(__fmul_rn(out.v[i], post[k]), s);
     }
     x[k] = narrow(next);
   }
 }
-__device__ __forceinline__ uint4 collapse_unit(const uint4 (&x)[4], const float (&pre)[4]) {
+__device__ __forceinline__ uint4 collapse_unit(const uint4 (&x)[4], const float* pre) {
   Channels s = widen(x[0]);
 #pragma unroll
   for (int i = 0; i < kUnitChannels; ++i) s.v[i] = __fmul_rn(s.v[i], pre[0]);
@@ -103,9 +101,9 @@ __device__ __forceinline__ uint4 norm_unit(uint4 h, uint4 weight, float r) {
 }
 
 // Sums of squares of a slice: lane l of 8 adds the units l, l + 8, ... in order, then the lanes
-// pairwise. `mine` is {h, streams} of this thread's unit; thread 0 gets the sums.
+// pairwise. `mine` is {h, streams} of this thread's unit; the first warp gets the sums.
 __device__ __forceinline__ float2 slice_sums(float2 mine, int n_units, float2* buffer) {
-  if (threadIdx.x < n_units) buffer[threadIdx.x] = mine;
+  if (static_cast<int>(threadIdx.x) < n_units) buffer[threadIdx.x] = mine;
   __syncthreads();
   float2 s = make_float2(0, 0);
   if (threadIdx.x < 32) {
@@ -122,73 +120,93 @@ __device__ __forceinline__ float2 slice_sums(float2 mine, int n_units, float2* b
   return s;
 }
 
-__global__ void __launch_bounds__(kRowsThreads) boundary_rows_kernel(BoundaryTerms p) {
+// What a thread needs of one row, fetched while it works on the row before.
+struct RowInput {
+  uint4 x[4], y;
+  float coefficient;  // thread i of 24: post, comb or pre
+};
+__device__ __forceinline__ RowInput fetch_row(const BoundaryTerms& p, int64_t t, int64_t at,
+                                              bool has_unit) {
+  RowInput in = {};
+  if (has_unit) {
+    const uint16_t* row = p.streams + t * 4 * p.d + at;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) in.x[j] = *reinterpret_cast<const uint4*>(row + j * p.d);
+    if (p.y != nullptr && t < p.n_expand)
+      in.y = *reinterpret_cast<const uint4*>(p.y + t * p.y_stride + at);
+  }
+  const int i = threadIdx.x;
+  if (i < 20 && p.y != nullptr && t < p.n_expand)
+    in.coefficient = i < 4 ? p.post[t * 4 + i] : p.comb[t * 16 + i - 4];
+  if (i >= 20 && i < 24 && p.norm != nullptr && t < p.n_rows)
+    in.coefficient = p.pre_in[t * 4 + i - 20];
+  return in;
+}
+
+// `n` rows by the clusters of the grid in turn.
+__global__ void __launch_bounds__(kRowsThreads) boundary_rows_kernel(BoundaryTerms p, int64_t n) {
   namespace cg = cooperative_groups;
-  __shared__ float2 units[kSliceUnits];
-  __shared__ float2 slices[MixShape::kMaxSlices];
+  __shared__ float2 units[2][kSliceUnits];
+  __shared__ float2 slices[2][MixShape::kMaxSlices];
+  __shared__ float coefficients[2][24];
   asm volatile("griddepcontrol.launch_dependents;");
   const cg::cluster_group cluster = cg::this_cluster();
   const int n_slices = static_cast<int>(cluster.num_blocks());
   const int slice = static_cast<int>(cluster.block_rank());
-  const int64_t t = blockIdx.x / n_slices;
-  const bool expands = p.y != nullptr && t < p.n_expand;
-  const bool taps = p.tap != nullptr && t < p.n_rows;
-  const bool collapses = p.norm != nullptr && t < p.n_rows;
-  const bool mixes = p.mix != nullptr && t < p.n_mix;
-  if (p.mix != nullptr && threadIdx.x == 0 && blockIdx.x < p.n_tiles()) p.tickets[blockIdx.x] = 0;
-  const bool sums_up = collapses || mixes;  // the same in all blocks of the row
-  if (sums_up) cluster.barrier_arrive();
-
   const int n_units = min(kSliceUnits, static_cast<int>(p.d / kUnitChannels) - slice * kSliceUnits);
   const int64_t at =
       static_cast<int64_t>(slice * kSliceUnits + static_cast<int>(threadIdx.x)) * kUnitChannels;
   const bool has_unit = static_cast<int>(threadIdx.x) < n_units;
-  uint4 h = {}, weight = {};
-  float2 squares = make_float2(0, 0);
-  if (has_unit) {
-    uint16_t* row = p.streams + t * 4 * p.d + at;
-    uint4 x[4];
+  const int64_t n_clusters = gridDim.x / n_slices;
+  uint4 weight = {};
+  if (has_unit && p.norm != nullptr) weight = *reinterpret_cast<const uint4*>(p.norm + at);
+  RowInput next = fetch_row(p, blockIdx.x / n_slices, at, has_unit);
+  cluster.sync();  // all blocks of the cluster run: their memory may be written
+  int turn = 0;    // a buffer is written again only when all have read what it held
+  for (int64_t t = blockIdx.x / n_slices; t < n; t += n_clusters, turn ^= 1) {
+    const bool expands = p.y != nullptr && t < p.n_expand;
+    const bool taps = p.tap != nullptr && t < p.n_rows;
+    const bool collapses = p.norm != nullptr && t < p.n_rows;
+    const bool mixes = p.mix != nullptr && t < p.n_mix;
+    RowInput in = next;
+    if (threadIdx.x < 24) coefficients[turn][threadIdx.x] = in.coefficient;
+    if (t + n_clusters < n) next = fetch_row(p, t + n_clusters, at, has_unit);
+    __syncthreads();
+    const float* w = coefficients[turn];
+    uint4 h = {};
+    float2 squares = make_float2(0, 0);
+    if (has_unit) {
+      if (expands) {
+        uint16_t* row = p.streams + t * 4 * p.d + at;
+        expand_unit(in.x, in.y, w, w + 4);
 #pragma unroll
-    for (int j = 0; j < 4; ++j) x[j] = *reinterpret_cast<const uint4*>(row + j * p.d);
-    UnitCoefficients w;
-    if (expands) {
-      const uint4 y = *reinterpret_cast<const uint4*>(p.y + t * p.y_stride + at);
-#pragma unroll
-      for (int j = 0; j < 4; ++j) w.post[j] = p.post[t * 4 + j];
-#pragma unroll
-      for (int j = 0; j < 16; ++j) w.comb[j] = p.comb[t * 16 + j];
-      expand_unit(x, y, w);
-#pragma unroll
-      for (int j = 0; j < 4; ++j) *reinterpret_cast<uint4*>(row + j * p.d) = x[j];
+        for (int j = 0; j < 4; ++j) *reinterpret_cast<uint4*>(row + j * p.d) = in.x[j];
+      }
+      if (taps) *reinterpret_cast<uint4*>(p.tap + t * p.tap_stride + at) = mean_unit(in.x);
+      if (collapses) {
+        h = collapse_unit(in.x, w + 20);
+        squares.x = square_sum(h);
+      }
+      if (mixes) squares.y = square_sum(in.x);
     }
-    if (taps) *reinterpret_cast<uint4*>(p.tap + t * p.tap_stride + at) = mean_unit(x);
-    if (collapses) {
-      weight = *reinterpret_cast<const uint4*>(p.norm + at);
-#pragma unroll
-      for (int j = 0; j < 4; ++j) w.pre[j] = p.pre_in[t * 4 + j];
-      h = collapse_unit(x, w.pre);
-      squares.x = square_sum(h);
+    if (!collapses && !mixes) continue;  // the same in all blocks of the row
+    const float2 sums = slice_sums(squares, n_units, units[turn]);
+    if (static_cast<int>(threadIdx.x) < n_slices) {
+      // Lane s of the first warp tells block s.
+      *cluster.map_shared_rank(&slices[turn][slice], threadIdx.x) = sums;
     }
-    if (mixes) squares.y = square_sum(x);
+    cluster.sync();
+    float2 total = slices[turn][0];
+    for (int s = 1; s < n_slices; ++s) {
+      total.x += slices[turn][s].x;
+      total.y += slices[turn][s].y;
+    }
+    if (mixes && slice == 0 && threadIdx.x == 0) p.squares[t] = total.y;
+    if (!collapses || !has_unit) continue;
+    const float mean = __fdiv_rn(total.x, static_cast<float>(p.d));
+    const float r = __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(mean, p.norm_eps)));
+    *reinterpret_cast<uint4*>(p.h + t * p.h_stride + at) = norm_unit(h, weight, r);
   }
-  if (!sums_up) return;
-  const float2 sums = slice_sums(squares, n_units, units);
-  cluster.barrier_wait();  // all blocks of the row run: their memory may be written
-  if (threadIdx.x < n_slices) {
-    // Lane s of the first warp tells block s.
-    *cluster.map_shared_rank(&slices[slice], threadIdx.x) = sums;
-  }
-  cluster.sync();
-  float2 total = slices[0];
-  for (int s = 1; s < n_slices; ++s) {
-    total.x += slices[s].x;
-    total.y += slices[s].y;
-  }
-  if (mixes && slice == 0 && threadIdx.x == 0) p.squares[t] = total.y;
-  if (!collapses || !has_unit) return;
-  const float r = __fdiv_rn(
-      1.0f, __fsqrt_rn(__fadd_rn(__fdiv_rn(total.x, static_cast<float>(p.d)), p.norm_eps)));
-  *reinterpret_cast<uint4*>(p.h + t * p.h_stride + at) = norm_unit(h, weight, r);
 }
 
 }  // namespace hadal::cuda

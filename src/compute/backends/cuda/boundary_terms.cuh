@@ -30,15 +30,14 @@ struct BoundaryTerms {
   int32_t sinkhorn_iters;
   float hc_eps, norm_eps;
   // scratch
-  uint32_t* tickets;  // [tiles of 16 rows] parts that are done
-  float* squares;     // [n_mix] sum of squares of a row's streams
-  float* partial;     // [tiles][parts][16][24]
+  float* squares;  // [n_mix] sum of squares of a row's streams
+  float* partial;  // [tiles][parts][16][24]
 
   __host__ __device__ int n_tiles() const { return (n_mix + kTileRows - 1) / kTileRows; }
 };
 
 __device__ __forceinline__ float sigmoid(float x) {
-  return __fdiv_rn(1.0f, __fadd_rn(1.0f, static_cast<float>(exp_f64(-x))));
+  return __fdiv_rn(1.0f, __fadd_rn(1.0f, expf(-x)));
 }
 __device__ __forceinline__ float reciprocal(float x) {
   float y;  // within one unit in the last place
@@ -46,40 +45,35 @@ __device__ __forceinline__ float reciprocal(float x) {
   return y;
 }
 
-// The columns' and rows' steps on the C x C matrix of one row, held by one thread. `a` is the
-// softmax numerators; ends with the columns.
+// The softmax of the rows plus eps, then the columns' and rows' steps on the C x C matrix of one
+// row of the batch, held by one thread: a[j][k] -> u[j] a[j][k] v[k], where a step changes u or v.
+// Ends with the columns.
 template <int C>
 __device__ __forceinline__ void sinkhorn(float (&a)[C * C], int iterations, float eps) {
+  float u[C], v[C];
 #pragma unroll
-  for (int j = 0; j < C; ++j) {
-    float s = a[j * C];
-#pragma unroll
-    for (int k = 1; k < C; ++k) s += a[j * C + k];
-#pragma unroll
-    for (int k = 0; k < C; ++k) a[j * C + k] = __fdiv_rn(a[j * C + k], s) + eps;
-  }
+  for (int j = 0; j < C; ++j) u[j] = v[j] = 1;
+#pragma unroll 1
   for (int i = 0; i < iterations; ++i) {
     if (i > 0) {
 #pragma unroll
       for (int j = 0; j < C; ++j) {
-        float s = a[j * C];
+        float s = a[j * C] * v[0];
 #pragma unroll
-        for (int k = 1; k < C; ++k) s += a[j * C + k];
-        const float r = reciprocal(s + eps);
-#pragma unroll
-        for (int k = 0; k < C; ++k) a[j * C + k] *= r;
+        for (int k = 1; k < C; ++k) s = fmaf(a[j * C + k], v[k], s);
+        u[j] *= reciprocal(fmaf(u[j], s, eps));
       }
     }
 #pragma unroll
     for (int k = 0; k < C; ++k) {
-      float s = a[k];
+      float s = a[k] * u[0];
 #pragma unroll
-      for (int j = 1; j < C; ++j) s += a[j * C + k];
-      const float r = reciprocal(s + eps);
-#pragma unroll
-      for (int j = 0; j < C; ++j) a[j * C + k] *= r;
+      for (int j = 1; j < C; ++j) s = fmaf(a[j * C + k], u[j], s);
+      v[k] *= reciprocal(fmaf(v[k], s, eps));
     }
   }
+#pragma unroll
+  for (int i = 0; i < C * C; ++i) a[i] *= u[i / C] * v[i % C];
 }
 
 // Term i of 2 C + C C from its mixed value: writes pre or post, or returns the logit of comb.
