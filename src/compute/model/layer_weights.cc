@@ -65,6 +65,7 @@ class Loader {
     s.n = w->shape.at(0);
     s.k = w->shape.at(1) * (s.format == WeightFormat::kFp4Row ? 2 : 1);
     s.weight = w->bytes.data();
+    s.mapped = true;
     if (s.format == WeightFormat::kFp8Tile || s.format == WeightFormat::kFp4Row) {
       HADAL_TRY(const Tensor* scale, tensor(name + ".scale"));
       s.scale = reinterpret_cast<const uint8_t*>(scale->bytes.data());
@@ -100,6 +101,7 @@ class Loader {
     }
     s.format = WeightFormat::kBf16;
     s.weight = narrowed_.data();
+    s.mapped = false;
   }
 
   // The sources repacked so far leave resident memory, else a load would peak at twice the weights.

@@ -36,6 +36,9 @@ struct WeightSource {
   int64_t k = 0;  // inputs
   const void* weight = nullptr;
   const uint8_t* scale = nullptr;
+  // The weight lies in a read-only file mapping: a backend may give pages back to the
+  // system once it has repacked them (they can be read again).
+  bool mapped = false;
 };
 
 // A matrix in the order that its backend likes, in device memory.

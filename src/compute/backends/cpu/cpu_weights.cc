@@ -65,7 +65,7 @@ core::Result<std::unique_ptr<ops::Linear>> CpuOps::make_linear(
   }
   PackedLinear packed(packed_format(stack[0].format), 1, rows, stack[0].k);
   for (size_t i = 0; i < stack.size(); ++i)
-    packed.pack(pool_, 0, static_cast<int>(i), packed_source(stack[i]), false);
+    packed.pack(pool_, 0, static_cast<int>(i), packed_source(stack[i]), stack[i].mapped);
   return std::unique_ptr<ops::Linear>(std::make_unique<CpuLinear>(std::move(packed), n));
 }
 
@@ -80,7 +80,8 @@ core::Result<std::unique_ptr<ops::Linear>> CpuOps::make_grouped(const ops::Weigh
   }
   const int64_t rows[] = {n};
   PackedLinear packed(packed_format(source.format), n_groups, rows, source.k);
-  for (int32_t g = 0; g < n_groups; ++g) packed.pack(pool_, g, 0, rows_of(source, g * n, n), false);
+  for (int32_t g = 0; g < n_groups; ++g)
+    packed.pack(pool_, g, 0, rows_of(source, g * n, n), source.mapped);
   return std::unique_ptr<ops::Linear>(std::make_unique<CpuLinear>(std::move(packed), n));
 }
 
@@ -121,13 +122,13 @@ core::Result<std::unique_ptr<ops::Experts>> CpuOps::make_experts(
   out->shared_down = PackedLinear(packed_format(shared.w2.format), 1, down_rows, out->d_inter);
   for (int64_t e = 0; e < n; ++e) {
     const ops::ExpertSource& s = routed[static_cast<size_t>(e)];
-    out->up.pack(pool_, e, 0, packed_source(s.w1), false);
-    out->up.pack(pool_, e, 1, packed_source(s.w3), false);
-    out->down.pack(pool_, e, 0, packed_source(s.w2), false);
+    out->up.pack(pool_, e, 0, packed_source(s.w1), s.w1.mapped);
+    out->up.pack(pool_, e, 1, packed_source(s.w3), s.w3.mapped);
+    out->down.pack(pool_, e, 0, packed_source(s.w2), s.w2.mapped);
   }
-  out->shared_up.pack(pool_, 0, 0, packed_source(shared.w1), false);
-  out->shared_up.pack(pool_, 0, 1, packed_source(shared.w3), false);
-  out->shared_down.pack(pool_, 0, 0, packed_source(shared.w2), false);
+  out->shared_up.pack(pool_, 0, 0, packed_source(shared.w1), shared.w1.mapped);
+  out->shared_up.pack(pool_, 0, 1, packed_source(shared.w3), shared.w3.mapped);
+  out->shared_down.pack(pool_, 0, 0, packed_source(shared.w2), shared.w2.mapped);
   return std::unique_ptr<ops::Experts>(std::move(out));
 }
 
