@@ -111,11 +111,7 @@ void ModelRunner::begin(const SlotStart& start) {
       model_.reset_slot(kv_, start.slot, *stream_);
       break;
     case Begin::kSeed:
-      // The history holds a few tokens; images among them are marked by the request's rows, which a
-      // seed does not cross.
-      seed_images_.assign(start.tokens_before.size(), 0);
-      model_.seed_slot(kv_, start.slot, static_cast<int32_t>(start.position), start.tokens_before,
-                       seed_images_, *stream_);
+      seed(start);
       break;
     case Begin::kSnapshot: {
       const auto bytes = static_cast<size_t>(model_.slot_layout().slot_bytes);
@@ -123,6 +119,20 @@ void ModelRunner::begin(const SlotStart& start) {
       break;
     }
   }
+}
+
+// The n-gram history holds a few tokens, those of pictures as pictures.
+void ModelRunner::seed(const SlotStart& start) {
+  const size_t n_all = start.tokens_before.size();
+  const size_t n = std::min(n_all, static_cast<size_t>(model_.slot_layout().n_history));
+  const std::vector<bool>& image_rows = start.request->image_rows;
+  seed_images_.assign(n, 0);
+  for (size_t i = 0; i < n; ++i) {
+    const size_t at = n_all - n + i;
+    seed_images_[i] = at < image_rows.size() && image_rows[at] ? 1 : 0;
+  }
+  model_.seed_slot(kv_, start.slot, static_cast<int32_t>(start.position),
+                   start.tokens_before.last(n), seed_images_, *stream_);
 }
 
 void ModelRunner::end(uint32_t slot) {

@@ -56,6 +56,8 @@ class ModelRunner final : public StepRunner {
   core::Status collect(std::vector<RunResult>& results) override;
 
  private:
+  void seed(const SlotStart& start);
+
   // What penalties need to know of the sequence in a slot; made at its first use.
   struct SlotSeen {
     std::optional<sampling::SeenTokens> tokens;
@@ -85,7 +87,7 @@ class ModelRunner final : public StepRunner {
   std::unique_ptr<device::Stream> stream_;
   sampling::Workspace sampling_;
   std::vector<SlotSeen> seen_;
-  std::vector<uint8_t> seed_images_;
+  std::vector<uint8_t> seed_images_;  // of seed()
 
   std::array<Flight, 2> flights_;
   size_t flight_ = 0;

@@ -100,7 +100,8 @@ void StepLoop::admit(Sequence& s) {
   const ResumePoint point = plan_resume(
       runner_.traits().windows, hit, depth,
       kept ? std::optional(kept->n_blocks * block_tokens_) : std::nullopt, block_tokens_);
-  SlotStart start{point.kind, s.slot, point.start, 0, std::span(s.tokens).first(point.start)};
+  SlotStart start{point.kind, s.slot, point.start, 0, std::span(s.tokens).first(point.start),
+                  &s.request};
   if (point.kind == Begin::kSnapshot) start.snapshot = kept->place;
   s.n_computed = point.start;
   s.window_floor = point.window_floor;

@@ -42,6 +42,7 @@ struct SlotStart {
   uint32_t position = 0;
   uint32_t snapshot = 0;
   std::span<const types::TokenId> tokens_before;  // all tokens before `position`
+  const types::Request* request = nullptr;        // whose slot it is; lives through the call
 };
 
 // Rows of one sequence in a step. What it points to lives until collect.
