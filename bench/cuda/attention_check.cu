@@ -602,9 +602,12 @@ void check(Machine& m) {
   check_rows_alone(m, kReleased);
 }
 
-void times(Machine& m) {
+void attention_times(Machine& m) {
   for (const int32_t n : {1, 8, 16, 64, 128, 256}) time_attend(m, n, 1, 20000);
   time_attend(m, 1, 8192, 8192);
+}
+
+void index_times(Machine& m) {
   for (const int32_t n : {1, 64}) time_index(m, n, 1, 131071);
   time_index(m, 1, 1, 8191);
   time_index(m, 1, 2048, 30000);
@@ -618,7 +621,10 @@ int main(int argc, char** argv) {
   hadal::test::Machine m;
   const std::string mode = argc > 1 ? argv[1] : "check";
   if (mode == "check") hadal::test::check(m);
-  if (mode == "time") hadal::test::times(m);
+  if (mode == "attend") hadal::test::attention_times(m);
+  if (mode == "index") hadal::test::index_times(m);
+  if (mode == "search") hadal::test::time_index(m, argc > 2 ? std::atoi(argv[2]) : 1, 1, 131071);
+  if (mode == "one") hadal::test::time_attend(m, argc > 2 ? std::atoi(argv[2]) : 1, 1, 20000);
   std::printf("%d failures\n", hadal::test::failures);
   return hadal::test::failures == 0 ? 0 : 1;
 }

@@ -197,8 +197,11 @@ void launch_sparse_attend(const ops::AttendArgs& args, ops::Ops::Scratch, const 
   if (args.n_rows == 0) return;
   const AttendJob job = job_of(args);
   const auto listed = args.source >= 0 ? static_cast<int>(args.list.n_cols) : 0;
-  if (attend_hopper_takes(job, args.window + listed, gpu))
+  if (attend_hopper_takes(job, args.window + listed, gpu)) {
+    if (attend_cluster_takes(job, args.window + listed, gpu))
+      return launch_attend_cluster(job, stream);
     return launch_attend_hopper(job, gpu, stream);
+  }
   const size_t bytes = shared_bytes(args.d_head);
   HADAL_CHECK(args.d_head % 32 == 0 && bytes <= gpu.smem_optin, "sparse_attend: head width");
   cudaFuncSetAttribute(attend_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,

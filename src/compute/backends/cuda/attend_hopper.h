@@ -10,4 +10,8 @@ namespace hadal::cuda {
 bool attend_hopper_takes(const AttendJob& job, int most_places, const Gpu& gpu);
 void launch_attend_hopper(const AttendJob& job, const Gpu& gpu, cudaStream_t stream);
 
+// The same bits for few rows of what attend_hopper_takes, sooner: eight blocks a row.
+bool attend_cluster_takes(const AttendJob& job, int most_places, const Gpu& gpu);
+void launch_attend_cluster(const AttendJob& job, cudaStream_t stream);
+
 }  // namespace hadal::cuda

@@ -52,12 +52,15 @@ struct RowKeys {
     return n_list > 0 ? job.window + n_list : position - first + 1;
   }
   __device__ bool is_window(int place) const { return place < job.window; }
+  __device__ const uint8_t* entry(int number) const {
+    return job.source.entry(job.step.tables + seq.table_offset, number);
+  }
   // The record at a place, or null if nothing is there.
   __device__ const uint8_t* record(int place) const {
     if (place >= job.window) {
       const int i = place - job.window;
       if (i >= n_list) return nullptr;
-      return job.source.entry(job.step.tables + seq.table_offset, list[i]);
+      return entry(list[i]);
     }
     const int q = first + place;
     if (q > position || q < floor) return nullptr;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cmath>
+
 #include "compute/backends/cuda/attend_decode.cuh"
 #include "compute/backends/cuda/attend_job.cuh"
 #include "compute/backends/cuda/attend_mma.cuh"
@@ -18,9 +20,9 @@ __device__ __forceinline__ int place_of(int r, int c) {
   return c / 64 * kColumnBytes + r * 128 + ((c / 8 % 8) ^ (r % 8)) * 16 + c % 8 * 2;
 }
 __device__ __forceinline__ void store16(uint32_t address, const uint32_t (&v)[4]) {
+  // No clobber: nothing of the compiler's reads it back; barriers and fences keep the order.
   asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};\n" ::"r"(address), "r"(v[0]), "r"(v[1]),
-               "r"(v[2]), "r"(v[3])
-               : "memory");
+               "r"(v[2]), "r"(v[3]));
 }
 __device__ __forceinline__ uint4 fetch16(const uint8_t* from) {
   return __ldg(reinterpret_cast<const uint4*>(from));

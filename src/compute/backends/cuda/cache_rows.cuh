@@ -1,5 +1,7 @@
 #pragma once
 
+#include <bit>
+
 #include "compute/ops/ops.h"
 #include "compute/ops/step_batch.h"
 
@@ -31,6 +33,7 @@ struct SourceView {
   int64_t slab_bytes;
   int32_t ratio;
   int32_t n_entries;  // per block
+  int32_t shift;      // log2 of it, -1 if it is no power of two
   int32_t entry_bytes;
   int32_t key_code_bytes;
   int32_t key_scale_bytes;
@@ -38,29 +41,34 @@ struct SourceView {
   int64_t key_offset;
   int64_t key_scale_offset;
 
+  __device__ int in_block(int entry) const {
+    return shift >= 0 ? entry & (n_entries - 1) : entry % n_entries;
+  }
   __device__ uint8_t* slab(const uint32_t* table, int entry) const {
-    return slabs + static_cast<int64_t>(table[entry / n_entries]) * slab_bytes;
+    return slabs + static_cast<int64_t>(table[shift >= 0 ? entry >> shift : entry / n_entries]) *
+                       slab_bytes;
   }
   __device__ uint8_t* entry(const uint32_t* table, int entry) const {
-    return slab(table, entry) + entry_offset +
-           static_cast<int64_t>(entry % n_entries) * entry_bytes;
+    return slab(table, entry) + entry_offset + static_cast<int64_t>(in_block(entry)) * entry_bytes;
   }
   __device__ uint8_t* key_codes(const uint32_t* table, int entry) const {
-    return slab(table, entry) + key_offset +
-           static_cast<int64_t>(entry % n_entries) * key_code_bytes;
+    return slab(table, entry) + key_offset + static_cast<int64_t>(in_block(entry)) * key_code_bytes;
   }
   __device__ uint8_t* key_scales(const uint32_t* table, int entry) const {
     return slab(table, entry) + key_scale_offset +
-           static_cast<int64_t>(entry % n_entries) * key_scale_bytes;
+           static_cast<int64_t>(in_block(entry)) * key_scale_bytes;
   }
 };
 
 inline SourceView source_view(const ops::KvView& kv, const ops::KvLayout& layout, int32_t source) {
   const ops::KvSource& s = layout.sources[static_cast<size_t>(source)];
+  const auto n = static_cast<uint32_t>(s.n_entries);
+  const int32_t shift = std::has_single_bit(n) ? std::countr_zero(n) : -1;
   return {reinterpret_cast<uint8_t*>(kv.slabs),
           layout.slab_bytes,
           s.ratio,
           static_cast<int32_t>(s.n_entries),
+          shift,
           static_cast<int32_t>(s.entry_bytes),
           static_cast<int32_t>(s.key_code_bytes),
           static_cast<int32_t>(s.key_scale_bytes),

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <bit>
 #include <cmath>
 
 #include "compute/backends/cuda/elements.cuh"
@@ -125,9 +124,6 @@ IndexJob job_of(const ops::IndexArgs& args) {
                  static_cast<int64_t>(reinterpret_cast<uintptr_t>(job.source.slabs))) %
                     16 ==
                 0;
-  job.entry_shift = std::has_single_bit(static_cast<uint32_t>(job.source.n_entries))
-                        ? std::countr_zero(static_cast<uint32_t>(job.source.n_entries))
-                        : -1;
   job.make_pool = args.make_pool;
   job.use_pool = args.use_pool;
   return job;

@@ -23,8 +23,7 @@ struct IndexJob {
   int64_t stride;
   int32_t first_row;  // of the tile
   int32_t n_heads, d_index, top_k, pool_block, pool_blocks;
-  int32_t entry_shift;  // log2 of the entries of a block, -1 if they are no power of two
-  float constant;       // (d_index * n_heads)^-0.5
+  float constant;  // (d_index * n_heads)^-0.5
   bool make_pool, use_pool;
   bool aligned;  // key codes start at multiples of 16 bytes
 

@@ -112,7 +112,7 @@ struct Scorer {
       const int at = entry & (job.source.n_entries - 1);
       const uint8_t* slab =
           job.source.slabs +
-          static_cast<int64_t>(table[entry >> job.entry_shift]) * job.source.slab_bytes;
+          static_cast<int64_t>(table[entry >> job.source.shift]) * job.source.slab_bytes;
       const uint8_t* codes = slab + job.source.key_offset + at * 64 + lane % 4 * 4;
 #pragma unroll
       for (int g = 0; g < kGroups; ++g)
@@ -207,7 +207,7 @@ __global__ void __launch_bounds__(kWarps * 32, 2)
 }  // namespace
 
 bool index_mma_takes(const IndexJob& job) {
-  return job.n_heads == kHeads && job.d_index == 32 * kGroups && job.entry_shift >= 0 &&
+  return job.n_heads == kHeads && job.d_index == 32 * kGroups && job.source.shift >= 0 &&
          job.source.key_offset % 4 == 0 && job.source.key_scale_offset % 4 == 0 &&
          job.source.slab_bytes % 4 == 0 && job.iq_stride % 4 == 0 &&
          reinterpret_cast<uintptr_t>(job.source.slabs) % 4 == 0 &&
