@@ -608,12 +608,22 @@ void time_all(const Gpu& gpu, int64_t most) {
   if (most > 64) time_moe(48, 1, upto({96, 192, 576, 8192}), gpu);
 }
 
+// Few launches of the kernels that matter, for a profiler.
+void profile(const Gpu& gpu) {
+  time_linear("wq_b 32768x1280", WeightFormat::kFp8Tile, 32768, 1280, 1, false, {1}, gpu);
+  time_moe(48, 6, {1}, gpu);
+}
+
 }  // namespace
 }  // namespace hadal::cuda
 
 int main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "all";
   const hadal::cuda::Gpu gpu = hadal::cuda::this_gpu();
+  if (what == "profile") {
+    hadal::cuda::profile(gpu);
+    return 0;
+  }
   if (what != "time") hadal::cuda::check_all(gpu, what == "small");
   if (what == "time" || what == "all")
     hadal::cuda::time_all(gpu, argc > 2 ? std::atoll(argv[2]) : 8192);

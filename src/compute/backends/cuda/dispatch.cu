@@ -1,4 +1,5 @@
 #include "base/core/check.h"
+#include "compute/backends/cuda/async_copy.cuh"
 #include "compute/backends/cuda/dispatch.h"
 
 namespace hadal::cuda {
@@ -34,7 +35,7 @@ struct Call {
   int64_t expert_stride;
   const float* weight;
   int64_t weight_stride;
-  int32_t n, top_k, n_experts;
+  int32_t n, top_k, n_experts, max_places;
   Dispatch out;
 };
 
@@ -49,26 +50,30 @@ __global__ void __launch_bounds__(kThreads) dispatch_kernel(Call call) {
   const auto expert_of = [&](int i) {
     return call.expert[i / call.top_k * call.expert_stride + i % call.top_k];
   };
+  wait_for_previous();
+  let_next_start();
   if (tid < call.n_experts) count[tid] = 0;
   __syncthreads();
   for (int i = tid; i < call.n; i += kThreads) atomicAdd(&count[expert_of(i)], 1);
   __syncthreads();
   const int mine = tid < call.n_experts ? count[tid] : 0;
   int total, n_tiles;
-  const int first = block_scan(mine, partial, total);
+  const int padded = (mine + 7) / 8 * 8;
+  const int first = block_scan(padded, partial, total);
   const int tiles = (mine + kTileRows - 1) / kTileRows;
   const int first_tile = block_scan(tiles, partial, n_tiles);
   if (tid < call.n_experts) {
-    call.out.first[tid] = first;
     count[tid] = first;
+    for (int i = mine; i < padded; ++i) call.out.row[first + i] = kNoRow;
     for (int i = 0; i < tiles; ++i)
       call.out.tiles[first_tile + i] = {tid, first + i * kTileRows,
                                         min(kTileRows, mine - i * kTileRows)};
   }
-  if (tid == 0) {
-    call.out.first[call.n_experts] = total;
-    *call.out.n_tiles = n_tiles;
-  }
+  if (tid == 0) *call.out.n_tiles = n_tiles;
+  for (int i = total + tid; i < call.max_places; i += kThreads) call.out.row[i] = kUnusedRow;
+  const int n_rows = call.n / call.top_k;
+  for (int i = tid; i < (n_rows + 7) / 8 * 8; i += kThreads)
+    call.out.row[call.max_places + i] = i < n_rows ? i : kNoRow;
   for (int base = 0; base < call.n; base += kThreads) {
     for (int i = tid; i < kWarps * call.n_experts; i += kThreads) of_warp[i] = 0;
     __syncthreads();
@@ -106,11 +111,20 @@ void launch_dispatch(const int32_t* expert, int64_t expert_stride, const float* 
                      int64_t weight_stride, int32_t n_rows, int32_t top_k, int32_t n_experts,
                      const Dispatch& out, cudaStream_t stream) {
   HADAL_CHECK(n_experts <= kMaxExperts, "more experts than a block has threads");
-  const Call call = {expert,         expert_stride, weight,    weight_stride,
-                     n_rows * top_k, top_k,         n_experts, out};
+  Call call = {};
+  call.expert = expert;
+  call.expert_stride = expert_stride;
+  call.weight = weight;
+  call.weight_stride = weight_stride;
+  call.n = n_rows * top_k;
+  call.top_k = top_k;
+  call.n_experts = n_experts;
+  call.max_places = static_cast<int32_t>(max_places(call.n, n_experts));
+  call.out = out;
   const int bytes = ((kWarps + 1) * n_experts + kWarps) * 4;
   cudaFuncSetAttribute(dispatch_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-  dispatch_kernel<<<1, kThreads, static_cast<size_t>(bytes), stream>>>(call);
+  launch_overlapped(dispatch_kernel, dim3(1), dim3(kThreads), static_cast<size_t>(bytes), stream,
+                    call);
 }
 
 }  // namespace hadal::cuda

@@ -4,25 +4,26 @@
 
 #include <cuda_runtime_api.h>
 
-#include "compute/backends/cuda/product.h"
+#include "compute/backends/cuda/wide.h"
 
 namespace hadal::cuda {
 
-// The rows of a step grouped by expert, made on the device: place i of the list is one (row,
-// choice), ascending by expert and then by row.
+// The rows of a step grouped by expert, made on the device. Place i of the list is one (row,
+// choice), ascending by expert and then by row; the places of an expert begin at a multiple of 8.
+// Behind them, from max_places() on, stand the step's rows once more, for the shared expert.
 struct Dispatch {
-  int32_t* row = nullptr;    // [n] row of place i
-  float* weight = nullptr;   // [n]
+  int32_t* row = nullptr;    // [max_places + T rounded up to 8] row of a place; kNoRow between an
+                             // expert's last row and the next multiple of 8, kUnusedRow behind
+  float* weight = nullptr;   // [max_places]
   int32_t* place = nullptr;  // [T, top_k] place of a choice
-  int32_t* first = nullptr;  // [n_experts + 1] first place of an expert
-  RowTile* tiles = nullptr;  // at most max_tiles()
+  RowTile* tiles = nullptr;  // [max_row_tiles] up to kTileRows rows of one expert
   int32_t* n_tiles = nullptr;
 };
-
-// Tiles of up to kTileRows rows of one expert, for n places.
-inline int32_t max_row_tiles(int64_t n_places, int64_t n_experts) {
-  const int64_t experts = n_places < n_experts ? n_places : n_experts;
-  return static_cast<int32_t>(experts + n_places / kTileRows);
+inline int64_t max_places(int64_t n_choices, int64_t n_experts) {
+  return (n_choices + 7 * (n_choices < n_experts ? n_choices : n_experts) + 7) / 8 * 8;
+}
+inline int64_t max_row_tiles(int64_t n_choices, int64_t n_experts) {
+  return (n_choices < n_experts ? n_choices : n_experts) + n_choices / kTileRows;
 }
 
 // expert [T, top_k] (stride elements between rows), each id below n_experts <= kMaxExperts.

@@ -7,39 +7,28 @@ namespace {
 
 // One thread 8 columns.
 __global__ void __launch_bounds__(128)
-    swiglu_kernel(const uint16_t* up, const float* weight, int64_t n_weighted, int64_t n,
-                  int32_t d_inter, float limit, uint16_t* act) {
-  const int64_t columns = (d_inter + 31) / 32 * 32;
-  const int64_t column = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * 8;
-  const bool aligned = d_inter % 8 == 0;
+    swiglu_kernel(const uint16_t* up, const float* weight, const int32_t* row, int64_t n_weighted,
+                  int64_t n, int32_t d_inter, float limit, uint16_t* act) {
+  wait_for_previous();
+  let_next_start();
+  const int64_t octet = static_cast<int64_t>(blockIdx.x) * 128 + threadIdx.x;
+  const int64_t block = octet / 4, c = octet % 4, n_blocks = d_inter / 32;
   for (int64_t i = blockIdx.y; i < n; i += gridDim.y) {
-    const uint16_t* row = up + i * 2 * d_inter;
+    if (row[i] < 0) continue;
     Octet a = {};
-    if (column < columns) {
-      const Octet gate = load_octet(row, column, d_inter, aligned);
-      const Octet mult = load_octet(row + d_inter, column, d_inter, aligned);
+    if (block < n_blocks) {
+      const uint16_t* values = up + i * 2 * d_inter;
+      const Octet gate = load_octet(values, octet * 8, d_inter, true);
+      const Octet mult = load_octet(values + d_inter, octet * 8, d_inter, true);
       const float w = i < n_weighted ? weight[i] : 1.0f;
-      float v[8];
 #pragma unroll
-      for (int j = 0; j < 8; ++j) {
-        const uint32_t gp = gate.pair[j / 2], up_pair = mult.pair[j / 2];
-        float g = j % 2 == 0 ? bf16_low(gp) : bf16_high(gp);
-        float u = j % 2 == 0 ? bf16_low(up_pair) : bf16_high(up_pair);
-        if (limit > 0) {
-          g = fminf(g, limit);
-          u = fmaxf(fminf(u, limit), -limit);
-        }
-        const auto e = static_cast<float>(exp_f64(-static_cast<double>(g)));
-        v[j] = __fmul_rn(__fmul_rn(__fdiv_rn(g, __fadd_rn(1.0f, e)), u), w);
+      for (int j = 0; j < 4; ++j) {
+        a.pair[j] = bf16_pair(gated(bf16_low(gate.pair[j]), bf16_low(mult.pair[j]), limit, w),
+                              gated(bf16_high(gate.pair[j]), bf16_high(mult.pair[j]), limit, w));
       }
-#pragma unroll
-      for (int j = 0; j < 4; ++j) a.pair[j] = bf16_pair(v[2 * j], v[2 * j + 1]);
     }
     snap_octet(a);
-    if (column < columns) {
-      *reinterpret_cast<uint4*>(act + i * columns + column) =
-          make_uint4(a.pair[0], a.pair[1], a.pair[2], a.pair[3]);
-    }
+    if (block < n_blocks) store_tiled(act, i, block, static_cast<int>(c), n_blocks, a);
   }
 }
 
@@ -61,16 +50,16 @@ __global__ void __launch_bounds__(256)
 }
 
 unsigned grid_rows(int64_t n) {
-  return static_cast<unsigned>(n < 65535 ? n : 65535);
+  return static_cast<unsigned>(n < 2048 ? n : 2048);
 }
 
 }  // namespace
 
-void launch_swiglu(const uint16_t* up, const float* weight, int64_t n_weighted, int64_t n,
-                   int32_t d_inter, float limit, uint16_t* act, cudaStream_t stream) {
-  const int64_t octets = (d_inter + 31) / 32 * 4;
-  const dim3 grid(static_cast<unsigned>((octets + 127) / 128), grid_rows(n));
-  swiglu_kernel<<<grid, 128, 0, stream>>>(up, weight, n_weighted, n, d_inter, limit, act);
+void launch_swiglu(const uint16_t* up, const float* weight, const int32_t* row, int64_t n_weighted,
+                   int64_t n, int32_t d_inter, float limit, uint16_t* act, cudaStream_t stream) {
+  const dim3 grid(static_cast<unsigned>((d_inter / 8 + 127) / 128), grid_rows(n));
+  launch_overlapped(swiglu_kernel, grid, dim3(128), 0, stream, up, weight, row, n_weighted, n,
+                    d_inter, limit, act);
 }
 
 void launch_combine(const uint16_t* out, const int32_t* place, int32_t top_k, int64_t n_places,

@@ -5,9 +5,8 @@
 #include "base/core/check.h"
 #include "compute/backends/cuda/dispatch.h"
 #include "compute/backends/cuda/expert_rows.h"
-#include "compute/backends/cuda/product.h"
-#include "compute/backends/cuda/staging.h"
 #include "compute/backends/cuda/thin.h"
+#include "compute/backends/cuda/wide.h"
 
 namespace hadal::cuda {
 namespace {
@@ -16,14 +15,15 @@ constexpr int64_t pad256(int64_t bytes) {
   return (bytes + 255) / 256 * 256;
 }
 
-// Scratch of moe_ffn, cut in one place for its size and its use. Places of the list are followed by
-// the shared expert's rows.
+// Scratch of moe_ffn, cut in one place for its size and its use. The shared expert's rows stand
+// behind the places.
 struct Areas {
   Dispatch list;
-  uint16_t* x = nullptr;    // [T, H] quantised
+  int64_t n_places = 0;     // room for places, a multiple of 8
+  float* slices = nullptr;  // kWideSliceBytes
+  uint16_t* x = nullptr;    // [places + T, H] quantised, tiled; then the experts' outputs
   uint16_t* up = nullptr;   // [places + T, 2 inter] gate, then up
-  uint16_t* act = nullptr;  // [places + T, inter] quantised
-  uint16_t* out = nullptr;  // [places + T, H]
+  uint16_t* act = nullptr;  // [places + T, inter] quantised, tiled
   int64_t bytes = 0;
 
   Areas(std::byte* base, int64_t rows, int64_t top_k, int64_t n_experts, int64_t d_hidden,
@@ -33,18 +33,19 @@ struct Areas {
       bytes += pad256(size);
       return static_cast<void*>(p);
     };
-    const int64_t places = rows * top_k, all = places + rows;
-    list.row = static_cast<int32_t*>(take(places * 4));
-    list.weight = static_cast<float*>(take(places * 4));
-    list.place = static_cast<int32_t*>(take(places * 4));
-    list.first = static_cast<int32_t*>(take((n_experts + 1) * 4));
+    const int64_t choices = rows * top_k;
+    n_places = max_places(choices, n_experts);
+    const int64_t all = n_places + (rows + 7) / 8 * 8;
+    list.row = static_cast<int32_t*>(take(all * 4));
+    list.weight = static_cast<float*>(take(n_places * 4));
+    list.place = static_cast<int32_t*>(take(choices * 4));
     list.tiles = static_cast<RowTile*>(
-        take(max_row_tiles(places, n_experts) * static_cast<int64_t>(sizeof(RowTile))));
+        take(max_row_tiles(choices, n_experts) * static_cast<int64_t>(sizeof(RowTile))));
     list.n_tiles = static_cast<int32_t*>(take(4));
-    x = static_cast<uint16_t*>(take(rows * staged_columns(d_hidden) * 2));
+    slices = static_cast<float*>(take(kWideSliceBytes));
+    x = static_cast<uint16_t*>(take(all * d_hidden * 2));
     up = static_cast<uint16_t*>(take(all * 2 * d_inter * 2));
-    act = static_cast<uint16_t*>(take(all * staged_columns(d_inter) * 2));
-    out = static_cast<uint16_t*>(take(all * d_hidden * 2));
+    act = static_cast<uint16_t*>(take(all * d_inter * 2));
   }
 };
 
@@ -99,62 +100,58 @@ void launch_moe_ffn(const ops::MoeArgs& args, ops::Ops::Scratch scratch, const G
   const int32_t n_experts = experts.up.view().n_groups;
   const Areas at(scratch.data, rows, top_k, n_experts, hidden, inter);
   HADAL_CHECK(static_cast<uint64_t>(at.bytes) <= scratch.bytes, "op scratch is too small");
-  const int64_t places = rows * top_k, all = places + rows;
+  const auto choices = static_cast<int32_t>(top_k);
   if (thin_experts_fit(experts, rows, top_k, gpu)) {
     launch_thin_experts(args,
-                        {.experts = &experts, .act = at.act, .out = at.out, .place = at.list.place},
+                        {.experts = &experts, .act = at.act, .out = at.x, .place = at.list.place},
                         gpu, stream);
-    launch_combine(at.out, at.list.place, static_cast<int32_t>(top_k), places, rows,
-                   experts.d_hidden, args.y.data, args.y.stride, stream);
+    launch_combine(at.x, at.list.place, choices, rows * top_k, rows, experts.d_hidden, args.y.data,
+                   args.y.stride, stream);
     return;
   }
+  const int64_t all = at.n_places + (rows + 7) / 8 * 8;
   launch_dispatch(args.expert.data, args.expert.stride, args.weight.data, args.weight.stride,
-                  static_cast<int32_t>(rows), static_cast<int32_t>(top_k), n_experts, at.list,
-                  stream);
-  launch_stage(args.h, true, at.x, stream);
+                  static_cast<int32_t>(rows), choices, n_experts, at.list, stream);
+  launch_tile_rows(args.h, at.list.row, all, true, at.x, stream);
 
-  Product up;
-  up.weight = &experts.up;
-  up.x = at.x;
-  up.x_stride = staged_columns(hidden);
-  up.x_rows = at.list.row;
-  up.tiles = at.list.tiles;
-  up.n_tiles = at.list.n_tiles;
-  up.max_tiles = max_row_tiles(places, n_experts);
-  up.y = at.up;
-  up.y_stride = 2 * inter;
-  launch_product(up, gpu, stream);
-  Product shared_up = up;
-  shared_up.weight = &experts.shared_up;
-  shared_up.x_rows = nullptr;
-  shared_up.tiles = nullptr;
-  shared_up.n_rows = static_cast<int32_t>(rows);
-  shared_up.y = at.up + places * 2 * inter;
-  launch_product(shared_up, gpu, stream);
+  WideProduct routed;
+  routed.weight = &experts.up;
+  routed.x = at.x;
+  routed.x_columns = hidden;
+  routed.tiles = at.list.tiles;
+  routed.n_tiles = at.list.n_tiles;
+  routed.max_tiles = static_cast<int32_t>(max_row_tiles(rows * top_k, n_experts));
+  routed.y = at.up;
+  routed.y_stride = 2 * inter;
+  WideProduct shared;
+  shared.weight = &experts.shared_up;
+  shared.x = at.x + at.n_places * hidden;
+  shared.x_columns = hidden;
+  shared.n_rows = static_cast<int32_t>(rows);
+  shared.y = at.up + at.n_places * 2 * inter;
+  shared.y_stride = 2 * inter;
+  shared.slices = at.slices;
+  launch_wide(shared, gpu, stream);
+  launch_wide(routed, gpu, stream);
 
-  const int64_t columns = staged_columns(inter);
-  launch_swiglu(at.up, at.list.weight, places, all, experts.d_inter, args.limit, at.act, stream);
+  launch_swiglu(at.up, at.list.weight, at.list.row, at.n_places, all, experts.d_inter, args.limit,
+                at.act, stream);
 
-  Product down;
-  down.weight = &experts.down;
-  down.x = at.act;
-  down.x_stride = columns;
-  down.tiles = at.list.tiles;
-  down.n_tiles = at.list.n_tiles;
-  down.max_tiles = up.max_tiles;
-  down.y = at.out;
-  down.y_stride = hidden;
-  launch_product(down, gpu, stream);
-  Product shared_down = down;
-  shared_down.weight = &experts.shared_down;
-  shared_down.x = at.act + places * columns;
-  shared_down.tiles = nullptr;
-  shared_down.n_rows = static_cast<int32_t>(rows);
-  shared_down.y = at.out + places * hidden;
-  launch_product(shared_down, gpu, stream);
-
-  launch_combine(at.out, at.list.place, static_cast<int32_t>(top_k), places, rows, experts.d_hidden,
-                 args.y.data, args.y.stride, stream);
+  uint16_t* out = at.x;
+  routed.weight = &experts.down;
+  routed.x = at.act;
+  routed.x_columns = inter;
+  routed.y = out;
+  routed.y_stride = hidden;
+  shared.weight = &experts.shared_down;
+  shared.x = at.act + at.n_places * inter;
+  shared.x_columns = inter;
+  shared.y = out + at.n_places * hidden;
+  shared.y_stride = hidden;
+  launch_wide(shared, gpu, stream);
+  launch_wide(routed, gpu, stream);
+  launch_combine(out, at.list.place, choices, at.n_places, rows, experts.d_hidden, args.y.data,
+                 args.y.stride, stream);
 }
 
 }  // namespace hadal::cuda

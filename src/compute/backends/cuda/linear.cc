@@ -5,9 +5,9 @@
 #include <fmt/format.h>
 
 #include "base/core/check.h"
-#include "compute/backends/cuda/product.h"
-#include "compute/backends/cuda/staging.h"
+#include "compute/backends/cuda/f32_product.h"
 #include "compute/backends/cuda/thin.h"
+#include "compute/backends/cuda/wide.h"
 
 namespace hadal::cuda {
 
@@ -45,36 +45,44 @@ core::Result<std::unique_ptr<ops::Linear>> make_grouped(const ops::WeightSource&
 }
 
 uint64_t linear_scratch_bytes(const ops::Ops::Limits& limits) {
-  return staged_bytes(limits.max_rows, limits.widest_k) + 256;
+  return kWideSliceBytes +
+         static_cast<uint64_t>(tiled_values(limits.max_rows, limits.widest_k)) * sizeof(uint16_t);
 }
 
 void launch_linear(const ops::LinearArgs& args, ops::Ops::Scratch scratch, const Gpu& gpu,
                    cudaStream_t stream) {
   const Packed& weight = static_cast<const CudaLinear&>(*args.weight).packed();
   const PackedView& w = weight.view();
-  HADAL_CHECK(args.x.n_cols == static_cast<int64_t>(w.k) * w.n_groups, "a linear's input width");
-  if (args.x.n_rows == 0) return;
+  const int64_t rows = args.x.n_rows, columns = args.x.n_cols;
+  HADAL_CHECK(columns == static_cast<int64_t>(w.k) * w.n_groups, "a linear's input width");
+  if (rows == 0) return;
   const bool quantise = weight.quantises() && !args.plain_input;
   const bool f32 = args.y_f32.data != nullptr;
   const int64_t y_stride = f32 ? args.y_f32.stride : args.y.stride;
-  if (thin_linear_fits(weight, args.x.n_rows, gpu)) {
+  if (weight.format() == ops::WeightFormat::kF32) {
+    launch_f32_product(weight, args.x, args.y.data, args.y_f32.data, y_stride, gpu, stream);
+    return;
+  }
+  if (thin_linear_fits(weight, rows, gpu)) {
     launch_thin_linear(weight, args.x, quantise, args.y.data, args.y_f32.data, y_stride, gpu,
                        stream);
     return;
   }
-  HADAL_CHECK(staged_bytes(args.x.n_rows, args.x.n_cols) <= scratch.bytes,
+  const int64_t values = tiled_values(rows, columns);
+  HADAL_CHECK(kWideSliceBytes + static_cast<uint64_t>(values) * sizeof(uint16_t) <= scratch.bytes,
               "op scratch is too small");
-  auto* staged = reinterpret_cast<uint16_t*>(scratch.data);
-  launch_stage(args.x, quantise, staged, stream);
-  Product p;
+  auto* tiled = reinterpret_cast<uint16_t*>(scratch.data + kWideSliceBytes);
+  launch_tile_rows(args.x, nullptr, rows, quantise, tiled, stream);
+  WideProduct p;
   p.weight = &weight;
-  p.x = staged;
-  p.x_stride = staged_columns(args.x.n_cols);
-  p.n_rows = static_cast<int32_t>(args.x.n_rows);
+  p.x = tiled;
+  p.x_columns = (columns + kBlockK - 1) / kBlockK * kBlockK;
+  p.n_rows = static_cast<int32_t>(rows);
   p.y = args.y.data;
   p.y_f32 = args.y_f32.data;
   p.y_stride = y_stride;
-  launch_product(p, gpu, stream);
+  p.slices = reinterpret_cast<float*>(scratch.data);
+  launch_wide(p, gpu, stream);
 }
 
 }  // namespace hadal::cuda

@@ -24,6 +24,11 @@ __device__ __forceinline__ Octet load_octet(const uint16_t* x, int64_t column, i
   return o;
 }
 
+// Two numbers that bf16 holds exactly.
+__device__ __forceinline__ uint32_t exact_pair(float low, float high) {
+  return __byte_perm(__float_as_uint(low), __float_as_uint(high), 0x7632);
+}
+
 // AQ8 and back (docs/model.md 3.0) of a group of 32 that four neighbouring lanes hold, in place.
 __device__ __forceinline__ void snap_octet(Octet& o) {
   float amax = 0;
@@ -31,11 +36,32 @@ __device__ __forceinline__ void snap_octet(Octet& o) {
   for (int j = 0; j < 4; ++j)
     amax = fmaxf(amax, fmaxf(fabsf(bf16_low(o.pair[j])), fabsf(bf16_high(o.pair[j]))));
   const uint32_t byte = aq8_scale(group_max<4>(amax));
+  const float down = __uint_as_float((254u - byte) << 23), up = __uint_as_float(byte << 23);
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
-    o.pair[j] =
-        bf16_pair(aq8_value(bf16_low(o.pair[j]), byte), aq8_value(bf16_high(o.pair[j]), byte));
+    const float2 v = make_float2(bf16_low(o.pair[j]) * down, bf16_high(o.pair[j]) * down);
+    const float2 q = e4m3x2_to_float(__nv_cvt_float2_to_fp8x2(v, __NV_SATFINITE, __NV_E4M3));
+    o.pair[j] = exact_pair(q.x * up, q.y * up);
   }
+}
+
+// Octet c of a block in the order of wide.h.
+__device__ __forceinline__ void store_tiled(uint16_t* out, int64_t row, int64_t block, int c,
+                                            int64_t n_blocks, const Octet& o) {
+  auto* to =
+      reinterpret_cast<uint32_t*>(out + ((row / 8 * n_blocks + block) * 4 * 8 + row % 8) * 8);
+#pragma unroll
+  for (int j = 0; j < 4; ++j) to[j * 32 + c] = o.pair[j];
+}
+
+// weight * (silu(gate) * up) with the clamps of docs/model.md 3.10; limit 0: none.
+__device__ __forceinline__ float gated(float gate, float up, float limit, float weight) {
+  if (limit > 0) {
+    gate = fminf(gate, limit);
+    up = fmaxf(fminf(up, limit), -limit);
+  }
+  const auto e = static_cast<float>(exp_f64(-static_cast<double>(gate)));
+  return __fmul_rn(__fmul_rn(__fdiv_rn(gate, __fadd_rn(1.0f, e)), up), weight);
 }
 
 }  // namespace hadal::cuda

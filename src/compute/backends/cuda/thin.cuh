@@ -24,63 +24,77 @@ struct ThinJob {
   int32_t strip_step = 1;
 };
 
-// A piece of a warp's stream: some blocks of kStrips strips.
-template <ops::WeightFormat F, int kStrips>
+// A piece of a warp's stream: kBlocks blocks of kStrips strips, at most.
+template <ops::WeightFormat F, int kStrips_, int kBlocks_>
 struct ThinPiece {
-  static constexpr int kBlocks = F == ops::WeightFormat::kFp4Row    ? 5
-                                 : F == ops::WeightFormat::kFp8Tile ? (kStrips == 1 ? 5 : 3)
-                                                                    : 2;
+  static constexpr ops::WeightFormat kFormat = F;
+  static constexpr int kStrips = kStrips_, kBlocks = kBlocks_;
   static constexpr int kStripBytes =
       kBlocks * BlockBytes<F>::kBytes + (F == ops::WeightFormat::kFp8Tile ? kMaxSliceFields : 0);
   static constexpr int kBytes = kStrips * kStripBytes;
 };
 
-// Where a warp's copies are: the units [unit, end) of a job from `block` of its slice on.
-template <ops::WeightFormat F, int kStrips>
+// Where a warp's copies are in the units [unit, end) of a job.
+template <class Piece>
 struct ThinCursor {
-  using Piece = ThinPiece<F, kStrips>;
+  static constexpr int kBlockBytes = BlockBytes<Piece::kFormat>::kBytes;
   const ThinJob* job = nullptr;
   const int32_t* tile_group = nullptr;  // null: tile i has group i
+  const uint8_t* from = nullptr;        // the next piece
+  int64_t strip_gap = 0;                // between the strips of a unit
+  int64_t unit_gap = 0;                 // from the end of a slice to its begin in the next unit
   int32_t unit = 0, end = 0;
-  int32_t begin_block = 0, end_block = 0, block = 0;
-  int64_t slice_offset = 0;
+  int32_t left_in_tile = 0;
+  int32_t slice = 0, n_blocks = 0, head_bytes = 0;
+  int32_t left = 0;  // blocks of the slice
 
-  __device__ void start(const ThinJob* of, const int32_t* groups, int first, int last, int slice) {
+  __device__ void start(const ThinJob* of, const int32_t* groups, int first, int last,
+                        int of_slice) {
+    const PackedView& w = of->w;
     job = of;
     tile_group = groups;
     unit = first;
     end = last;
-    begin_block = block = slice_begin(slice, of->w.n_blocks);
-    end_block = slice_begin(slice + 1, of->w.n_blocks);
-    slice_offset =
-        static_cast<int64_t>(begin_block) * BlockBytes<F>::kBytes + slice * of->w.head_bytes;
-    if (begin_block == end_block) unit = end;
+    slice = of_slice;
+    n_blocks = slice_begin(slice + 1, w.n_blocks) - slice_begin(slice, w.n_blocks);
+    head_bytes = w.head_bytes;
+    strip_gap = of->strip_step * w.strip_bytes;
+    unit_gap = of->unit_strips * w.strip_bytes - n_blocks * kBlockBytes - head_bytes;
+    if (n_blocks == 0) unit = end;
+    if (unit < end) seek();
   }
-  __device__ bool done() const { return unit >= end; }
-
-  // Starts the copy of the next piece; by one lane. advance() by all.
-  __device__ void copy(uint8_t* stage, uint64_t* barrier) const {
+  __device__ void seek() {
     const PackedView& w = job->w;
     const int tile = unit / job->tile_units, in_tile = unit % job->tile_units;
     const int64_t group = tile_group != nullptr ? tile_group[tile] : tile;
-    const int n_blocks = min(Piece::kBlocks, end_block - block);
-    const bool head = block == begin_block;
-    const uint32_t bytes = n_blocks * BlockBytes<F>::kBytes + (head ? w.head_bytes : 0);
-    const uint8_t* from = w.weight + group * w.group_bytes +
-                          static_cast<int64_t>(in_tile) * job->unit_strips * w.strip_bytes +
-                          slice_offset +
-                          (head ? 0 : w.head_bytes + (block - begin_block) * BlockBytes<F>::kBytes);
-    barrier_arrive_expect(barrier, bytes * kStrips);
-#pragma unroll
-    for (int m = 0; m < kStrips; ++m)
-      bulk_copy(stage + m * Piece::kStripBytes, from + m * job->strip_step * w.strip_bytes, bytes,
-                barrier);
+    from = w.weight + group * w.group_bytes +
+           static_cast<int64_t>(in_tile) * job->unit_strips * w.strip_bytes +
+           slice_begin(slice, w.n_blocks) * kBlockBytes + slice * head_bytes;
+    left_in_tile = job->tile_units - in_tile;
+    left = n_blocks;
   }
-  __device__ void advance() {
-    block += Piece::kBlocks;
-    if (block < end_block) return;
-    block = begin_block;
+  __device__ __forceinline__ bool done() const { return unit >= end; }
+
+  // Starts the copy of the next piece, by one lane, and goes on, by all.
+  __device__ __forceinline__ void copy(uint8_t* stage, uint64_t* barrier, int lane) {
+    const uint32_t bytes =
+        min(Piece::kBlocks, left) * kBlockBytes + (left == n_blocks ? head_bytes : 0);
+    if (lane == 0) {
+      barrier_arrive_expect(barrier, bytes * Piece::kStrips);
+#pragma unroll
+      for (int m = 0; m < Piece::kStrips; ++m)
+        bulk_copy(stage + m * Piece::kStripBytes, from + m * strip_gap, bytes, barrier);
+    }
+    from += bytes;
+    left -= Piece::kBlocks;
+    if (left > 0) return;
     ++unit;
+    if (--left_in_tile > 0) {
+      from += unit_gap;
+      left = n_blocks;
+    } else if (unit < end) {
+      seek();
+    }
   }
 };
 
@@ -99,11 +113,9 @@ struct ThinStream {
   // All lanes. Stage `stage` is one that every lane has finished reading.
   __device__ __forceinline__ void refill(int stage, int lane) {
     if (!a.done()) {
-      if (lane == 0) a.copy(stages + stage * stage_bytes, barriers + stage);
-      a.advance();
+      a.copy(stages + stage * stage_bytes, barriers + stage, lane);
     } else if (!b.done()) {
-      if (lane == 0) b.copy(stages + stage * stage_bytes, barriers + stage);
-      b.advance();
+      b.copy(stages + stage * stage_bytes, barriers + stage, lane);
     }
   }
   // Before the first wait(): as much as the cursors have. Once more when `b` has been started.
@@ -134,59 +146,101 @@ __host__ __device__ constexpr int thin_x_stride(int k) {
 template <bool kQuantise, class RowAt>
 __device__ __forceinline__ void load_thin_x(uint16_t* shared, int n_rows, int k, int columns,
                                             bool aligned, RowAt row_at) {
+  constexpr int kBatch = 4;  // loads on their way
   const int octets = columns / 8, stride = thin_x_stride(columns);
   const int total = n_rows * octets;
-  for (int i = threadIdx.x; i < (total + 31) / 32 * 32; i += kThinThreads) {
-    const int row = min(i / octets, n_rows - 1), column = i % octets * 8;
-    Octet o = load_octet(row_at(row), column, k, aligned);
-    if constexpr (kQuantise) snap_octet(o);  // groups of four lanes are whole, warps too
-    if (i < total) {
-      *reinterpret_cast<uint4*>(shared + row * stride + column) =
-          make_uint4(o.pair[0], o.pair[1], o.pair[2], o.pair[3]);
+  for (int begin = threadIdx.x; begin < (total + 31) / 32 * 32; begin += kThinThreads * kBatch) {
+    Octet o[kBatch];
+#pragma unroll
+    for (int j = 0; j < kBatch; ++j) {
+      const int i = min(begin + j * kThinThreads, total - 1);
+      o[j] = load_octet(row_at(i / octets), i % octets * 8, k, aligned);
+    }
+#pragma unroll
+    for (int j = 0; j < kBatch; ++j) {
+      const int i = begin + j * kThinThreads;
+      if constexpr (kQuantise) snap_octet(o[j]);  // whole warps, whole groups of four lanes
+      if (i < total) {
+        *reinterpret_cast<uint4*>(shared + i / octets * stride + i % octets * 8) =
+            make_uint4(o[j].pair[0], o[j].pair[1], o[j].pair[2], o[j].pair[3]);
+      }
     }
   }
 }
 
-// Sum of this warp's slice for one unit, pieces from the stream.
-template <ops::WeightFormat F, int kStrips, class Stream>
-__device__ __forceinline__ void thin_unit(Stream& stream, const PackedView& w, int slice, int lane,
-                                          const uint16_t* x, bool valid, float (&sum)[kStrips][4]) {
-  using Piece = ThinPiece<F, kStrips>;
-  constexpr bool kFields = F == ops::WeightFormat::kFp8Tile;
-  const int begin = slice_begin(slice, w.n_blocks), end = slice_begin(slice + 1, w.n_blocks);
-  uint32_t fields[kStrips][2] = {};
-  for (int block = begin; block < end; block += Piece::kBlocks) {
-    const uint8_t* stage = stream.wait();
-    int head = 0;
-    if (kFields && block == begin) {
-      head = w.head_bytes;
+// A lane's part of some blocks, from shared memory and to the tensor cores.
+template <class Piece, int kCount>
+struct ThinBlocks {
+  BlockBytes<Piece::kFormat> bytes[kCount][Piece::kStrips];
+  uint4 x[kCount];
+
+  __device__ __forceinline__ void load(const uint8_t* stage, int lane, const uint16_t* from,
+                                       bool valid) {
 #pragma unroll
-      for (int m = 0; m < kStrips; ++m) {
-        fields[m][0] = stage[m * Piece::kStripBytes + min(lane, head - 1)];
-        fields[m][1] = stage[m * Piece::kStripBytes + min(lane + 32, head - 1)];
+    for (int i = 0; i < kCount; ++i) {
+#pragma unroll
+      for (int m = 0; m < Piece::kStrips; ++m) {
+        bytes[i][m].load(stage + m * Piece::kStripBytes + i * BlockBytes<Piece::kFormat>::kBytes,
+                         lane);
       }
+      x[i] = make_uint4(0, 0, 0, 0);
+      if (valid) x[i] = *reinterpret_cast<const uint4*>(from + i * kBlockK);
     }
+  }
+  __device__ __forceinline__ void multiply(const uint32_t (&fields)[Piece::kStrips][2], int place,
+                                           float (&sum)[Piece::kStrips][4]) const {
 #pragma unroll
-    for (int i = 0; i < Piece::kBlocks; ++i) {
-      if (block + i >= end) break;
-      uint4 b = make_uint4(0, 0, 0, 0);
-      if (valid) b = *reinterpret_cast<const uint4*>(x + (block + i) * kBlockK);
+    for (int i = 0; i < kCount; ++i) {
 #pragma unroll
-      for (int m = 0; m < kStrips; ++m) {
-        BlockBytes<F> bytes;
-        bytes.load(stage + m * Piece::kStripBytes + head + i * BlockBytes<F>::kBytes, lane);
+      for (int m = 0; m < Piece::kStrips; ++m) {
         uint32_t field = 0;
-        if constexpr (kFields) {
-          const int place = block + i - begin;
-          field = __shfl_sync(0xFFFFFFFFu, place < 32 ? fields[m][0] : fields[m][1], place % 32);
+        if constexpr (Piece::kFormat == ops::WeightFormat::kFp8Tile) {
+          const int at = place + i;
+          field = __shfl_sync(0xFFFFFFFFu, at < 32 ? fields[m][0] : fields[m][1], at % 32);
         }
         BlockPairs pairs;
-        bytes.pairs(field, pairs);
+        bytes[i][m].pairs(field, pairs);
         uint32_t a[4];
         pairs.operand(0, a);
-        mma_bf16(sum[m], a, b.x, b.y);
+        mma_bf16(sum[m], a, x[i].x, x[i].y);
         pairs.operand(1, a);
-        mma_bf16(sum[m], a, b.z, b.w);
+        mma_bf16(sum[m], a, x[i].z, x[i].w);
+      }
+    }
+  }
+};
+
+// Sum of this warp's slice for one unit, pieces from the stream. x: this lane's row and columns.
+template <class Piece, class Stream>
+__device__ __forceinline__ void thin_unit(Stream& stream, const PackedView& w, int slice, int lane,
+                                          const uint16_t* x, bool valid,
+                                          float (&sum)[Piece::kStrips][4]) {
+  constexpr bool kFields = Piece::kFormat == ops::WeightFormat::kFp8Tile;
+  const int begin = slice_begin(slice, w.n_blocks);
+  const int n_blocks = slice_begin(slice + 1, w.n_blocks) - begin;
+  uint32_t fields[Piece::kStrips][2] = {};
+  x += begin * kBlockK;
+  for (int block = 0; block < n_blocks; block += Piece::kBlocks) {
+    const uint8_t* stage = stream.wait();
+    if (kFields && block == 0) {
+#pragma unroll
+      for (int m = 0; m < Piece::kStrips; ++m) {
+        fields[m][0] = stage[m * Piece::kStripBytes + min(lane, w.head_bytes - 1)];
+        fields[m][1] = stage[m * Piece::kStripBytes + min(lane + 32, w.head_bytes - 1)];
+      }
+      stage += w.head_bytes;
+    }
+    if (block + Piece::kBlocks <= n_blocks) {
+      ThinBlocks<Piece, Piece::kBlocks> blocks;
+      blocks.load(stage, lane, x + block * kBlockK, valid);
+      blocks.multiply(fields, block, sum);
+    } else {
+#pragma unroll 1
+      for (int i = 0; block + i < n_blocks; ++i) {
+        ThinBlocks<Piece, 1> one;
+        one.load(stage + i * BlockBytes<Piece::kFormat>::kBytes, lane, x + (block + i) * kBlockK,
+                 valid);
+        one.multiply(fields, block + i, sum);
       }
     }
     stream.next(lane);
@@ -203,9 +257,10 @@ struct ThinTile {
 // may load x, between barriers of the block. `leave(tile, unit in tile, output of 16, row, sums)`
 // by one thread an output. `partial`: 2 * 8 * kStrips * 128 floats. `n_done` counts the block's
 // units.
-template <ops::WeightFormat F, int kStrips, class Stream, class Enter, class Leave>
+template <class Piece, class Stream, class Enter, class Leave>
 __device__ __forceinline__ void thin_units(Stream& stream, const ThinJob& job, int first, int last,
                                            float* partial, int& n_done, Enter enter, Leave leave) {
+  constexpr int kStrips = Piece::kStrips;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int g = lane / 4, c = lane % 4;
   int tile = -1;
@@ -216,7 +271,7 @@ __device__ __forceinline__ void thin_units(Stream& stream, const ThinJob& job, i
       rows = enter(tile);
     }
     float sum[kStrips][4] = {};
-    thin_unit<F, kStrips>(stream, job.w, warp, lane, rows.x + c * 8, g < rows.n_rows, sum);
+    thin_unit<Piece>(stream, job.w, warp, lane, rows.x + c * 8, g < rows.n_rows, sum);
     float* buffer = partial + n_done % 2 * (kSlices * kStrips * 128);
 #pragma unroll
     for (int m = 0; m < kStrips; ++m) {

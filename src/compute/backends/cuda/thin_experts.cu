@@ -30,9 +30,13 @@ struct Call {
   int32_t* place;
 };
 
-using SharedCursor = ThinCursor<WeightFormat::kFp8Tile, kStrips>;
-using RoutedCursor = ThinCursor<WeightFormat::kFp4Row, kStrips>;
-using ExpertStream = ThinStream<SharedCursor, RoutedCursor, kStages>;
+// Pieces that divide the slices of the released experts (20 blocks up, 9 down).
+using SharedUp = ThinPiece<WeightFormat::kFp8Tile, kStrips, 2>;
+using RoutedUp = ThinPiece<WeightFormat::kFp4Row, kStrips, 5>;
+using SharedDown = ThinPiece<WeightFormat::kFp8Tile, kStrips, 3>;
+using RoutedDown = ThinPiece<WeightFormat::kFp4Row, kStrips, 3>;
+using UpStream = ThinStream<ThinCursor<SharedUp>, ThinCursor<RoutedUp>, kStages>;
+using DownStream = ThinStream<ThinCursor<SharedDown>, ThinCursor<RoutedDown>, kStages>;
 
 // (row, choice) pairs by expert, then by row.
 struct Places {
@@ -49,8 +53,8 @@ struct Layout {
   static constexpr int kBarriers = kSlices * kStages * 8;
   static constexpr int kPlaces = (static_cast<int>(sizeof(Places)) + 127) / 128 * 128;
   static constexpr int kPartial = 2 * kSlices * kStrips * 128 * 4;
-  static constexpr int kStageBytes = std::max(ThinPiece<WeightFormat::kFp8Tile, kStrips>::kBytes,
-                                              ThinPiece<WeightFormat::kFp4Row, kStrips>::kBytes);
+  static constexpr int kStageBytes =
+      std::max({SharedUp::kBytes, RoutedUp::kBytes, SharedDown::kBytes, RoutedDown::kBytes});
   static constexpr int kRing = kStages * kStageBytes;
   static constexpr int kFixed = kBarriers + kPlaces + kPartial + kSlices * kRing;
 };
@@ -122,7 +126,8 @@ __device__ BlockParts block_parts(uint8_t* shared) {
   return p;
 }
 
-__device__ void start_stream(ExpertStream& stream, const BlockParts& parts, const ThinJob& shared,
+template <class Stream>
+__device__ void start_stream(Stream& stream, const BlockParts& parts, const ThinJob& shared,
                              int first, int last) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   stream.stages = parts.ring;
@@ -137,15 +142,6 @@ __device__ void start_stream(ExpertStream& stream, const BlockParts& parts, cons
   stream.fill(lane);
 }
 
-__device__ __forceinline__ float gated(float gate, float up, float limit, float weight) {
-  if (limit > 0) {
-    gate = fminf(gate, limit);
-    up = fmaxf(fminf(up, limit), -limit);
-  }
-  const auto e = static_cast<float>(exp_f64(-static_cast<double>(gate)));
-  return __fmul_rn(__fmul_rn(__fdiv_rn(gate, __fadd_rn(1.0f, e)), up), weight);
-}
-
 __global__ void __launch_bounds__(kThinThreads, 2)
     thin_up_kernel(const __grid_constant__ Call call) {
   extern __shared__ __align__(128) uint8_t shared[];
@@ -155,7 +151,7 @@ __global__ void __launch_bounds__(kThinThreads, 2)
   const int64_t block = blockIdx.x, n_blocks = gridDim.x, n_shared = call.shared.tile_units;
   const auto shared_first = static_cast<int>(n_shared * block / n_blocks);
   const auto shared_last = static_cast<int>(n_shared * (block + 1) / n_blocks);
-  ExpertStream stream;
+  UpStream stream;
   start_stream(stream, parts, call.shared, shared_first, shared_last);
   wait_for_previous();
   let_next_start();
@@ -178,13 +174,13 @@ __global__ void __launch_bounds__(kThinThreads, 2)
         bf16_from_float(gated(gate, up, call.limit, weight));
   };
   int n_done = 0;
-  thin_units<WeightFormat::kFp8Tile, kStrips>(
+  thin_units<SharedUp>(
       stream, call.shared, shared_first, shared_last, parts.partial, n_done,
       [&](int) { return ThinTile{parts.x + lane / 4 * stride, call.n_rows}; },
       [&](int, int unit, int out, int row, const float(&total)[kStrips]) {
         leave(call.shared.w.out_scale[0], unit, out, n_places + row, 1.0f, total);
       });
-  thin_units<WeightFormat::kFp4Row, kStrips>(
+  thin_units<RoutedUp>(
       stream, call.routed, routed_first, routed_last, parts.partial, n_done,
       [&](int tile) {
         const int first = places.tile_first[tile], n = places.tile_first[tile + 1] - first;
@@ -208,7 +204,7 @@ __global__ void __launch_bounds__(kThinThreads, 2)
   const int64_t block = blockIdx.x, n_blocks = gridDim.x, n_shared = call.shared.tile_units;
   const auto shared_first = static_cast<int>(n_shared * block / n_blocks);
   const auto shared_last = static_cast<int>(n_shared * (block + 1) / n_blocks);
-  ExpertStream stream;
+  DownStream stream;
   start_stream(stream, parts, call.shared, shared_first, shared_last);
   // The routes were complete before the kernel that makes the inner values let this one start.
   sort_places(call, *parts.places);
@@ -238,7 +234,7 @@ __global__ void __launch_bounds__(kThinThreads, 2)
     }
   };
   int n_done = 0;
-  thin_units<WeightFormat::kFp8Tile, kStrips>(
+  thin_units<SharedDown>(
       stream, call.shared, shared_first, shared_last, parts.partial, n_done,
       [&](int) {
         load(n_places, call.n_rows);
@@ -257,7 +253,7 @@ __global__ void __launch_bounds__(kThinThreads, 2)
       held_last = end;
     }
   }
-  thin_units<WeightFormat::kFp4Row, kStrips>(
+  thin_units<RoutedDown>(
       stream, call.routed, routed_first, routed_last, parts.partial, n_done,
       [&](int tile) {
         const int first = places.tile_first[tile], n = places.tile_first[tile + 1] - first;

@@ -23,19 +23,19 @@ struct Call {
 };
 
 // Shared memory: barriers, partial sums, rings, x.
-template <WeightFormat F>
+template <class Piece>
 struct Shared {
   static constexpr int kBarriers = kSlices * kStages * 8;
   static constexpr int kPartial = 2 * kSlices * 128 * 4;
-  static constexpr int kRing = kStages * ThinPiece<F, 1>::kBytes;
+  static constexpr int kRing = kStages * Piece::kBytes;
   static constexpr int kFixed = kBarriers + kPartial + kSlices * kRing;
 };
 
-template <WeightFormat F, bool kQuantise>
+template <class Piece, bool kQuantise>
 __global__ void __launch_bounds__(kThinThreads, 2)
     thin_linear_kernel(const __grid_constant__ Call call) {
   extern __shared__ __align__(128) uint8_t shared[];
-  using Layout = Shared<F>;
+  using Layout = Shared<Piece>;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   auto* barriers = reinterpret_cast<uint64_t*>(shared) + warp * kStages;
   auto* partial = reinterpret_cast<float*>(shared + Layout::kBarriers);
@@ -51,10 +51,10 @@ __global__ void __launch_bounds__(kThinThreads, 2)
   const int64_t n_units = static_cast<int64_t>(call.job.tile_units) * w.n_groups;
   const auto first = static_cast<int>(n_units * blockIdx.x / gridDim.x);
   const auto last = static_cast<int>(n_units * (blockIdx.x + 1) / gridDim.x);
-  ThinStream<ThinCursor<F, 1>, ThinCursor<F, 1>, kStages> stream;
+  ThinStream<ThinCursor<Piece>, ThinCursor<Piece>, kStages> stream;
   stream.stages = rings + warp * Layout::kRing;
   stream.barriers = barriers;
-  stream.stage_bytes = ThinPiece<F, 1>::kBytes;
+  stream.stage_bytes = Piece::kBytes;
   stream.a.start(&call.job, nullptr, first, last, warp);
   stream.fill(lane);
   wait_for_previous();
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kThinThreads, 2)
 
   const int columns = w.n_blocks * kBlockK;
   int n_done = 0;
-  thin_units<F, 1>(
+  thin_units<Piece>(
       stream, call.job, first, last, partial, n_done,
       [&](int group) {
         const uint16_t* from = call.x + static_cast<int64_t>(group) * w.k;
@@ -85,33 +85,53 @@ __global__ void __launch_bounds__(kThinThreads, 2)
       });
 }
 
-template <WeightFormat F>
-size_t shared_bytes(const PackedView& w, int64_t n_rows) {
-  return Shared<F>::kFixed + static_cast<size_t>(n_rows * thin_x_stride(w.n_blocks * kBlockK) * 2);
+// Pieces that divide the slices of the released matrices (20, 5; 32, 24, 16 blocks).
+using Fp8By5 = ThinPiece<WeightFormat::kFp8Tile, 1, 5>;
+using Fp8By4 = ThinPiece<WeightFormat::kFp8Tile, 1, 4>;
+using Fp4 = ThinPiece<WeightFormat::kFp4Row, 1, 5>;
+using Bf16 = ThinPiece<WeightFormat::kBf16, 1, 2>;
+
+bool by_5(const PackedView& w) {
+  return w.n_blocks % (5 * kSlices) == 0;
+}
+
+template <class Piece>
+size_t bytes_of(const PackedView& w, int64_t n_rows) {
+  return Shared<Piece>::kFixed +
+         static_cast<size_t>(n_rows * thin_x_stride(w.n_blocks * kBlockK) * 2);
 }
 size_t shared_bytes(const Packed& weight, int64_t n_rows) {
+  const PackedView& w = weight.view();
   switch (weight.format()) {
     case WeightFormat::kFp4Row:
-      return shared_bytes<WeightFormat::kFp4Row>(weight.view(), n_rows);
+      return bytes_of<Fp4>(w, n_rows);
     case WeightFormat::kFp8Tile:
-      return shared_bytes<WeightFormat::kFp8Tile>(weight.view(), n_rows);
+      return by_5(w) ? bytes_of<Fp8By5>(w, n_rows) : bytes_of<Fp8By4>(w, n_rows);
     case WeightFormat::kBf16:
-      return shared_bytes<WeightFormat::kBf16>(weight.view(), n_rows);
+      return bytes_of<Bf16>(w, n_rows);
     case WeightFormat::kF32:
       break;
   }
   return SIZE_MAX;
 }
 
-template <WeightFormat F, bool kQuantise>
+template <class Piece, bool kQuantise>
 void launch(const Call& call, size_t bytes, const Gpu& gpu, cudaStream_t stream) {
   const int per_sm = 2 * (bytes + 1024) <= gpu.smem_optin + 1024 ? 2 : 1;
   const int64_t n_units = static_cast<int64_t>(call.job.tile_units) * call.job.w.n_groups;
   const auto grid = static_cast<unsigned>(std::min<int64_t>(n_units, gpu.sm_count * per_sm));
-  const auto kernel = thin_linear_kernel<F, kQuantise>;
+  const auto kernel = thin_linear_kernel<Piece, kQuantise>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                        static_cast<int>(bytes));
   launch_overlapped(kernel, dim3(grid), dim3(kThinThreads), bytes, stream, call);
+}
+template <class Piece>
+void launch(const Call& call, bool quantise, size_t bytes, const Gpu& gpu, cudaStream_t stream) {
+  if (quantise) {
+    launch<Piece, true>(call, bytes, gpu, stream);
+  } else {
+    launch<Piece, false>(call, bytes, gpu, stream);
+  }
 }
 
 }  // namespace
@@ -137,19 +157,17 @@ void launch_thin_linear(const Packed& weight, device::Matrix<const uint16_t> x, 
   const size_t bytes = shared_bytes(weight, x.n_rows);
   switch (weight.format()) {
     case WeightFormat::kFp4Row:
-      if (quantise)
-        launch<WeightFormat::kFp4Row, true>(call, bytes, gpu, stream);
-      else
-        launch<WeightFormat::kFp4Row, false>(call, bytes, gpu, stream);
+      launch<Fp4>(call, quantise, bytes, gpu, stream);
       break;
     case WeightFormat::kFp8Tile:
-      if (quantise)
-        launch<WeightFormat::kFp8Tile, true>(call, bytes, gpu, stream);
-      else
-        launch<WeightFormat::kFp8Tile, false>(call, bytes, gpu, stream);
+      if (by_5(call.job.w)) {
+        launch<Fp8By5>(call, quantise, bytes, gpu, stream);
+      } else {
+        launch<Fp8By4>(call, quantise, bytes, gpu, stream);
+      }
       break;
     case WeightFormat::kBf16:
-      launch<WeightFormat::kBf16, false>(call, bytes, gpu, stream);
+      launch<Bf16, false>(call, bytes, gpu, stream);
       break;
     case WeightFormat::kF32:
       HADAL_CHECK(false, "f32 weights have no strips");
