@@ -6,6 +6,7 @@
 
 #include "base/core/check.h"
 #include "compute/weights/model_config.h"
+#include "engine/sampling/thinking_budget.h"
 
 namespace hadal::step {
 namespace {
@@ -98,6 +99,15 @@ core::Status ModelRunner::accept(const types::Request& request) const {
         core::Code::kInvalidRequest,
         "a script is played by the script backend only; start the server with --backend script",
         "hadal.script"};
+  }
+  if (request.thinking_budget) {
+    for (const types::TokenId id : request.thinking_budget->end) {
+      if (id < 0 || static_cast<uint32_t>(id) >= traits_.n_vocab) {
+        return core::Error{core::Code::kInvalidRequest,
+                           fmt::format("the model has no token {} to end its thinking with", id),
+                           "thinking.budget_tokens"};
+      }
+    }
   }
   return {};
 }
@@ -225,6 +235,14 @@ void ModelRunner::sample(const RunChunk& chunk, std::span<float> logits, RunResu
                          .banned = {},
                          .position = chunk.history.size()};
   if (chunk.n_generated < request.min_tokens) row.banned = request.end_tokens;
+  if (request.thinking_budget) {
+    const auto forced =
+        sampling::forced_by_budget(*request.thinking_budget, chunk.history.subspan(chunk.n_prompt));
+    if (forced) {
+      result.tokens.emplace_back().token = *forced;  // certain: log-probability 0
+      return;
+    }
+  }
   auto event = sampling::sample_row(row, sampling_);
   if (event) {
     result.tokens.push_back(*std::move(event));

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "gateway/recipe/template_text.h"
+
 namespace hadal::serving {
 namespace {
 
@@ -60,6 +62,12 @@ core::Status check_constraint(const recipe::CodecRequest& request, const EngineV
   return {};
 }
 
+// Does the output begin inside a think section?
+bool reasons(recipe::StartStage stage) {
+  return stage == recipe::StartStage::kReasoning ||
+         stage == recipe::StartStage::kReasoningContinuation;
+}
+
 }  // namespace
 
 types::ScriptPlay make_script_play(std::string_view text, uint32_t step, std::string_view finish,
@@ -78,7 +86,7 @@ core::Result<types::Request> make_engine_request(const recipe::CodecRequest& req
   HADAL_TRY_VOID(check_constraint(request, engine));
   if (!request.conversation.images.empty()) {
     return refused("this server reads no pictures yet; send text only",
-                   request.conversation.images.front().path);
+                   request.conversation.images.front().field);
   }
   const recipe::Extension& extension = request.extension;
   if (!engine.script && extension.draft.value_or(0) > 0)
@@ -121,6 +129,14 @@ core::Result<types::Request> make_engine_request(const recipe::CodecRequest& req
   out.use_prefix_cache = extension.prefix_cache;
   out.want_timings = extension.timings;
   if (engine.end_token >= 0) out.end_tokens = {engine.end_token};
+  if (request.sampling.thinking_budget && reasons(request.parse.stage)) {
+    const types::TokenId end = engine.tokenizer->id_of(recipe::kThinkClose);
+    if (end < 0) {
+      return refused("the model's vocabulary has no token that ends its thinking",
+                     "thinking.budget_tokens");
+    }
+    out.thinking_budget = {*request.sampling.thinking_budget, {end}};
+  }
   if (extension.script) {
     const auto& script = *extension.script;
     out.script = make_script_play(script.text, script.step, script.finish, script.pace_ms,
