@@ -92,6 +92,7 @@ class Generator {
     if (!stack.is_script())
       codec_.context_limit = static_cast<uint32_t>(
           std::min<int64_t>(stack.config().max_positions, codec_.context_limit));
+    codec_.remote_pictures = false;
   }
 
   core::Status run(LineReader& reader, BatchOutput& output, Progress& progress) {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <fstream>
 #include <thread>
 
 #include <fmt/format.h>
@@ -83,6 +84,9 @@ recipe::CodecOptions codec_options(const ServeConfig& config, const EngineStack&
     codec.messages_model_names = {"claude-*"};
   }
   codec.strict_usage_chunk = config.strict_usage_chunk;
+  codec.remote_pictures = false;
+  codec.web_search = !config.web.search_url.empty();
+  codec.web_fetch = config.web.fetch;
   if (!stack.is_script())
     codec.context_limit =
         static_cast<uint32_t>(std::min<int64_t>(stack.config().max_positions, codec.context_limit));
@@ -153,6 +157,18 @@ core::Status serve(ServeConfig& config, const OptionTable& table) {
         admin::SpanExporterConfig{.endpoint = endpoint, .version = std::string(kVersion)},
         registry);
   }
+  std::unique_ptr<fetch::WebProvider> web;
+  if (!config.web.search_url.empty() || config.web.fetch) {
+    if (!config.web_key_file.empty()) {
+      std::ifstream file(config.web_key_file);
+      if (!std::getline(file, config.web.key) || config.web.key.empty()) {
+        return core::Error{core::Code::kInvalidRequest,
+                           config.web_key_file + ": must hold the provider's key in its first line",
+                           "web.key-file"};
+      }
+    }
+    HADAL_TRY(web, fetch::WebProvider::make(config.web));
+  }
   HADAL_TRY(const auto stack, EngineStack::make(config.engine, registry));
   serving::Service service({.codec = codec_options(config, *stack),
                             .served_names = config.served_names,
@@ -160,7 +176,8 @@ core::Status serve(ServeConfig& config, const OptionTable& table) {
                             .script = stack->is_script(),
                             .n_workers = 1,
                             .log_requests = config.log_requests,
-                            .spans = spans.get()},
+                            .spans = spans.get(),
+                            .web = web.get()},
                            stack->tokenizer(), stack->engine(), registry, keys.get(), script.get());
   const std::string resolved =
       fmt::format(R"({{"asked":{},"resolved":{}}})", table.to_json(), stack->resolved_json());

@@ -60,6 +60,16 @@ void ServeConfig::bind(OptionTable& t) {
          "collector that gets spans as OTLP/HTTP JSON, http://HOST[:4318][/v1/traces]");
   t.integer("otlp.sample-percent", http.trace_percent, 0, 100,
             "of the requests that bring no traceparent header");
+  t.text("web.search-url", web.search_url,
+         "provider of web search: POST {query, count}; empty: no search");
+  t.text("web.key-file", web_key_file, "file with the provider's key, sent as Bearer");
+  t.flag("web.fetch", web.fetch, "the model may read public web pages (Messages: web_fetch)");
+  t.text_list("web.private-host", web.client.private_hosts,
+              "HOST:PORT that may be at a private address, such as a provider of your own");
+  t.integer("web.results", web.n_results, 1, 50, "found pages that the model gets");
+  t.millis("web.timeout", web_timeout_ms, "of one search or page");
+  t.bytes("web.max-page-bytes", web_max_page_bytes, "of one answer; the rest is cut off");
+  t.text("web.ca-file", web.client.ca_file, "PEM of trusted authorities; empty: the system's");
   t.text("tls.certificate", http.tls_certificate_file, "PEM chain; with tls.key: TLS");
   t.text("tls.key", http.tls_key_file, "PEM key");
 }
@@ -77,6 +87,8 @@ core::Status ServeConfig::finish() {
   http.idle_timeout = std::chrono::milliseconds(idle_timeout_ms);
   http.keep_alive_comment = std::chrono::milliseconds(keep_alive_ms);
   http.new_traces = !otlp_endpoint.empty();
+  web.client.timeout = std::chrono::milliseconds(web_timeout_ms);
+  web.client.max_bytes = web_max_page_bytes;
   const bool loopback =
       http.host == "localhost" || http.host == "::1" || http.host.starts_with("127.");
   if (!loopback && api_keys.empty() && !insecure) {

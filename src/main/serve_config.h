@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "gateway/fetch/web_provider.h"
 #include "gateway/http/server.h"
 #include "main/engine_stack.h"
 #include "main/option_table.h"
@@ -24,6 +25,10 @@ struct ServeConfig {
   bool any_model = false;
   bool insecure = false;
   bool strict_usage_chunk = false;
+  fetch::ProviderConfig web;
+  std::string web_key_file;
+  int64_t web_timeout_ms = 20'000;
+  uint64_t web_max_page_bytes = 4u << 20;
   bool log_requests = true;
   std::string log_format = "text";
   std::string otlp_endpoint;  // "": no spans

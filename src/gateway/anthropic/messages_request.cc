@@ -1,6 +1,7 @@
 #include "gateway/anthropic/messages_request.h"
 
 #include <algorithm>
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -10,8 +11,10 @@
 #include "gateway/anthropic/messages_types.h"
 #include "gateway/recipe/extension.h"
 #include "gateway/recipe/file_text.h"
+#include "gateway/recipe/picture_check.h"
 #include "gateway/recipe/request_rules.h"
 #include "gateway/recipe/sealed_text.h"
+#include "gateway/recipe/server_tools.h"
 #include "gateway/recipe/text_scan.h"
 #include "gateway/recipe/turn_order.h"
 
@@ -129,6 +132,12 @@ class MessagesReader {
     for (const JsonValue tool : body_["tools"]) {
       const size_t index = i++;
       const std::string_view type = tool["type"].str();
+      if (const auto kind = server_kind(type)) {
+        tools.emplace_back().path = fmt::format("tools[{}]", index);
+        HADAL_TRY_VOID(recipe::read_server_limits(tool, tools.back().path, request_.server_tools));
+        recipe::make_server_tool(*kind, tools.back());
+        continue;
+      }
       if (!type.empty() && (options_.compat || type != "custom")) {
         if (type.starts_with("web_search") && options_.messages_web_search_dropped) {
           dropped_.insert(tool["name"].str());
@@ -164,6 +173,20 @@ class MessagesReader {
     HADAL_TRY_VOID(recipe::add_tools(tools, rules, options_, request_));
     for (const ToolDef* tool : conversation().tools) tools_by_name_.emplace(tool->name, tool);
     return {};
+  }
+
+  // A tool that this server runs itself.
+  std::optional<recipe::ToolKind> server_kind(std::string_view type) {
+    if (options_.compat) return std::nullopt;
+    if (options_.web_search && type.starts_with("web_search_2")) {
+      request_.server_tools.search = true;
+      return recipe::ToolKind::kWebSearch;
+    }
+    if (options_.web_fetch && type.starts_with("web_fetch_2")) {
+      request_.server_tools.fetch = true;
+      return recipe::ToolKind::kWebFetch;
+    }
+    return std::nullopt;
   }
 
   Status read_tool_choice() {
@@ -271,8 +294,10 @@ class MessagesReader {
 
   // True if the block is of the server's own search and is dropped.
   Status check_server_block(std::string_view type, size_t block, bool& dropped) const {
-    dropped = type == "server_tool_use" || type == "web_search_tool_result";
-    if (!dropped || options_.messages_web_search_dropped) return {};
+    dropped = type == "server_tool_use" || type == "web_search_tool_result" ||
+              type == "web_fetch_tool_result";
+    const bool own = !options_.compat && (options_.web_search || options_.web_fetch);
+    if (!dropped || own || options_.messages_web_search_dropped) return {};
     return error("Unsupported content block: server tools are not supported", block_path(block));
   }
 
@@ -525,6 +550,7 @@ class MessagesReader {
     const std::string_view type = source["type"].str();
     recipe::ImageRef image;
     image.path = name;
+    image.field = where + (type == "base64" ? ".data" : ".url");
     if (type == "file") {
       return error(
           name + ": file_id is not supported. Pass the image as a base64 data url instead.",
@@ -634,6 +660,9 @@ core::Result<CodecRequest> parse_messages_request(std::string body, const CodecO
   }
   HADAL_TRY_VOID(check.status());
   HADAL_TRY_VOID(MessagesReader(options, request).run());
+  if (!options.compat) {
+    HADAL_TRY_VOID(recipe::check_pictures(options, request.conversation));
+  }
   return request;
 }
 

@@ -1,5 +1,7 @@
 #include "gateway/anthropic/messages_response.h"
 
+#include <algorithm>
+
 #include "gateway/recipe/error_body.h"
 #include "gateway/recipe/json_writer.h"
 #include "gateway/recipe/sealed_text.h"
@@ -19,6 +21,8 @@ std::string_view stop_reason(Finish finish) {
       return "max_tokens";
     case Finish::kContentFilter:
       return "refusal";
+    case Finish::kPause:
+      return "pause_turn";
     case Finish::kStop:
     case Finish::kEndOfStream:
       return "end_turn";
@@ -33,7 +37,56 @@ void append_usage(std::string& out, const Usage& usage) {
   append_number(out, usage.cached_tokens);
   out.append(R"(,"output_tokens":)");
   append_number(out, usage.completion_tokens);
+  if (usage.web_searches + usage.web_fetches > 0) {
+    out.append(R"(,"server_tool_use":{"web_search_requests":)");
+    append_number(out, usage.web_searches);
+    out.append(R"(,"web_fetch_requests":)");
+    append_number(out, usage.web_fetches);
+    out.push_back('}');
+  }
   out.append(R"(,"service_tier":"standard"})");
+}
+
+// What a server tool gave, as the block that follows its call. A client sends it back as it is, so
+// the text travels in encrypted_content; it is no secret.
+std::string result_block(std::string_view id, const ServerToolResult& result) {
+  const bool search = result.kind == ToolKind::kWebSearch;
+  const std::string_view type = search ? "web_search" : "web_fetch";
+  std::string out = R"({"type":")";
+  out.append(type).append(R"(_tool_result","tool_use_id":")").append(id).append(R"(","content":)");
+  if (!result.error.empty()) {
+    out.append(R"({"type":")").append(type).append(R"(_tool_result_error","error_code":)");
+    append_quoted(out, result.error);
+    return out.append("}}");
+  }
+  if (search) out.push_back('[');
+  bool first = true;
+  for (const WebResult& page : result.results) {
+    if (!first) out.push_back(',');
+    first = false;
+    if (search) {
+      out.append(R"({"type":"web_search_result","url":)");
+      append_quoted(out, page.url);
+      out.append(R"(,"title":)");
+      append_quoted(out, page.title);
+      out.append(R"(,"encrypted_content":)");
+      append_quoted(out, page.text);
+      out.append(R"(,"page_age":)");
+      append_quoted_or_null(out, page.age);
+    } else {
+      out.append(R"({"type":"web_fetch_result","url":)");
+      append_quoted(out, page.url);
+      out.append(
+          R"(,"content":{"type":"document","source":{"type":"text","media_type":"text/plain","data":)");
+      append_quoted(out, page.text);
+      out.append(R"(},"title":)");
+      append_quoted_or_null(out, page.title);
+      out.append(R"(},"retrieved_at":null)");
+    }
+    out.push_back('}');
+  }
+  if (search) out.push_back(']');
+  return out.append("}");
 }
 
 void append_stop(std::string& out, const ChoiceEnd& end) {
@@ -45,8 +98,12 @@ void append_stop(std::string& out, const ChoiceEnd& end) {
 // What both forms know: names, and the signature of a thinking block.
 class MessagesBase : public ResponseWriter {
  public:
-  MessagesBase(ResponsePlan plan, ResponseIdentity identity)
-      : plan_(std::move(plan)), identity_(std::move(identity)), ids_(identity_.seed) {}
+  MessagesBase(const ParsePlan& parse, ResponsePlan plan, ResponseIdentity identity)
+      : plan_(std::move(plan)), identity_(std::move(identity)), ids_(identity_.seed) {
+    for (const DeclaredTool& tool : parse.tools) {
+      if (is_server_tool(tool.kind)) server_tools_.push_back(tool.name);
+    }
+  }
   void call_end(uint32_t, bool, std::string&) override {}
 
  protected:
@@ -64,8 +121,23 @@ class MessagesBase : public ResponseWriter {
     out.append(R"(,"content":[)");
   }
 
+  // The type of a call's block; gives it its id.
+  std::string_view open_call(std::string_view name, std::string& id) {
+    id = ids_.next(n_calls_++);
+    if (std::find(server_tools_.begin(), server_tools_.end(), name) == server_tools_.end()) {
+      return "tool_use";
+    }
+    id.replace(0, sizeof("call") - 1, "srvtoolu");
+    server_ids_.push_back(id);
+    return "server_tool_use";
+  }
+
   const ResponsePlan plan_;
   const ResponseIdentity identity_;
+  std::vector<std::string> server_ids_;  // of calls of server tools, in order
+
+ private:
+  std::vector<std::string> server_tools_;
   CallIds ids_;
   size_t n_calls_ = 0;
 };
@@ -101,13 +173,21 @@ class MessagesStream final : public MessagesBase {
   }
 
   void call(uint32_t, std::string_view name, std::string& out) override {
-    std::string block = R"({"type":"tool_use","id":")" + ids_.next(n_calls_++) + R"(","name":)";
+    std::string id;
+    std::string block = R"({"type":")";
+    block.append(open_call(name, id));
+    block.append(R"(","id":")").append(id).append(R"(","name":)");
     append_quoted(block, name);
     block.append(R"(,"input":{}})");
     open(Block::kTool, block, out);
   }
 
   void arguments(uint32_t, std::string_view json, std::string& out) override { delta(json, out); }
+
+  void server_result(uint32_t, size_t index, const ServerToolResult& result,
+                     std::string& out) override {
+    open(Block::kResult, result_block(server_ids_[index], result), out);
+  }
 
   void end_choice(uint32_t, const ChoiceEnd& end, const Usage& usage, bool,
                   std::string& out) override {
@@ -126,7 +206,7 @@ class MessagesStream final : public MessagesBase {
   }
 
  private:
-  enum class Block : uint8_t { kNone, kThinking, kText, kTool };
+  enum class Block : uint8_t { kNone, kThinking, kText, kTool, kResult };
 
   void append_event(std::string_view type, std::string& out) const {
     out.append("event: ").append(type).append("\ndata: {\"type\":\"").append(type);
@@ -168,6 +248,7 @@ class MessagesStream final : public MessagesBase {
       out.append(R"(,"delta":{"type":"signature_delta","signature":)");
       append_quoted(out, signature(reasoning_));
       out.append("}}\n\n");
+      reasoning_.clear();
     }
     if (block_ != Block::kNone) {
       append_event("content_block_stop", out);
@@ -194,36 +275,27 @@ class MessagesBody final : public MessagesBase {
     at_.content.append(text);
   }
   void call(uint32_t, std::string_view name, std::string&) override {
-    at_.calls.push_back({ids_.next(n_calls_++), std::string(name), {}});
+    CallRecord& made = at_.calls.emplace_back();
+    made.name = name;
+    types_.emplace_back(open_call(name, made.id));
   }
   void arguments(uint32_t, std::string_view json, std::string&) override {
     at_.calls.back().arguments.append(json);
   }
   void fail(const core::Error&, std::string&) override {}
+  // A round is over: its blocks are final, and the next one begins anew.
+  void server_result(uint32_t, size_t index, const ServerToolResult& result,
+                     std::string&) override {
+    finish_round();
+    blocks_.append(result_block(server_ids_[index], result)).push_back(',');
+  }
 
   void end_choice(uint32_t, const ChoiceEnd& end, const Usage& usage, bool,
                   std::string& out) override {
+    finish_round();
     append_head(out);
-    const size_t begin = out.size();
-    if (plan_.thinking || !at_.reasoning.empty()) {
-      out.append(R"({"type":"thinking","thinking":)");
-      append_quoted(out,
-                    plan_.omit_thinking_text && !plan_.compat ? std::string_view() : at_.reasoning);
-      out.append(R"(,"signature":)");
-      append_quoted(out, signature(at_.reasoning));
-      out.append("},");
-    }
-    if (!at_.content.empty()) {
-      out.append(R"({"type":"text","text":)");
-      append_quoted(out, at_.content);
-      out.append("},");
-    }
-    for (const CallRecord& call : at_.calls) {
-      out.append(R"({"type":"tool_use","id":")").append(call.id).append(R"(","name":)");
-      append_quoted(out, call.name);
-      out.append(R"(,"input":)").append(object_or_empty(call.arguments)).append("},");
-    }
-    if (out.size() > begin) out.pop_back();
+    out.append(blocks_);
+    if (!blocks_.empty()) out.pop_back();
     out.append("],");
     append_stop(out, end);
     out.append(R"(,"usage":)");
@@ -233,15 +305,48 @@ class MessagesBody final : public MessagesBase {
   }
 
  private:
-  Transcript at_;
+  void finish_round() {
+    const bool empty = at_.reasoning.empty() && at_.content.empty() && at_.calls.empty();
+    if (!blocks_.empty() && empty) return;
+    if ((plan_.thinking && blocks_.empty()) || !at_.reasoning.empty()) {
+      blocks_.append(R"({"type":"thinking","thinking":)");
+      append_quoted(blocks_,
+                    plan_.omit_thinking_text && !plan_.compat ? std::string_view() : at_.reasoning);
+      blocks_.append(R"(,"signature":)");
+      append_quoted(blocks_, signature(at_.reasoning));
+      blocks_.append("},");
+    }
+    if (!at_.content.empty()) {
+      blocks_.append(R"({"type":"text","text":)");
+      append_quoted(blocks_, at_.content);
+      blocks_.append("},");
+    }
+    for (size_t i = 0; i < at_.calls.size(); ++i) {
+      const CallRecord& call = at_.calls[i];
+      blocks_.append(R"({"type":")").append(types_[i]);
+      blocks_.append(R"(","id":")").append(call.id).append(R"(","name":)");
+      append_quoted(blocks_, call.name);
+      blocks_.append(R"(,"input":)");
+      append_object(blocks_, call.arguments);
+      blocks_.append("},");
+    }
+    at_ = {};
+    types_.clear();
+  }
+
+  Transcript at_;                        // of the round in progress
+  std::vector<std::string_view> types_;  // of its calls
+  std::string blocks_;                   // finished ones, each with a comma behind it
 };
 
 }  // namespace
 
-std::unique_ptr<ResponseWriter> make_messages_writer(const ParsePlan&, ResponsePlan plan,
+std::unique_ptr<ResponseWriter> make_messages_writer(const ParsePlan& parse, ResponsePlan plan,
                                                      const Vocabulary&, ResponseIdentity identity) {
-  if (plan.stream) return std::make_unique<MessagesStream>(std::move(plan), std::move(identity));
-  return std::make_unique<MessagesBody>(std::move(plan), std::move(identity));
+  if (plan.stream) {
+    return std::make_unique<MessagesStream>(parse, std::move(plan), std::move(identity));
+  }
+  return std::make_unique<MessagesBody>(parse, std::move(plan), std::move(identity));
 }
 
 }  // namespace hadal::anthropic

@@ -133,7 +133,8 @@ class MessagesTypes {
     } else if (type == "tool_addition") {
       tool_addition(block, at);
     } else if (type != "web_search_tool_result" &&
-               (compat_ || (type != "redacted_thinking" && type != "search_result"))) {
+               (compat_ || (type != "redacted_thinking" && type != "search_result" &&
+                            type != "web_fetch_tool_result"))) {
       check_.fail(at, "type", "names a block that is not accepted here");
     }
   }

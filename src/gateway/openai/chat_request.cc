@@ -10,6 +10,7 @@
 #include "gateway/recipe/custom_tools.h"
 #include "gateway/recipe/extension.h"
 #include "gateway/recipe/file_text.h"
+#include "gateway/recipe/picture_check.h"
 #include "gateway/recipe/request_rules.h"
 
 namespace hadal::openai {
@@ -338,6 +339,7 @@ class ChatReader {
     reference.source = url;
     reference.detail = recipe::image_detail(image["detail"].str());
     reference.path = fmt::format(".messages[{}]", index_);
+    reference.field = where;
     recipe::add_image(message, conversation(), std::move(reference), options_.version);
     return {};
   }
@@ -420,6 +422,9 @@ core::Result<CodecRequest> parse_chat_request(std::string body, const CodecOptio
   HADAL_TRY_VOID(check.status());
   request.response.api = recipe::Api::kChat;
   HADAL_TRY_VOID(ChatReader(options, request).run());
+  if (!options.compat) {
+    HADAL_TRY_VOID(recipe::check_pictures(options, request.conversation));
+  }
   return request;
 }
 

@@ -309,6 +309,7 @@ Status ItemReader::read_image(JsonValue part, const std::string& part_path, Mess
   image.source = url.str();
   image.detail = recipe::image_detail(part["detail"].str());
   image.path = path();
+  image.field = part_path + ".image_url";
   recipe::add_image(message, request_.conversation, std::move(image), options_.version);
   return {};
 }

@@ -11,7 +11,9 @@
 #include "gateway/openai/responses_types.h"
 #include "gateway/recipe/custom_tools.h"
 #include "gateway/recipe/extension.h"
+#include "gateway/recipe/picture_check.h"
 #include "gateway/recipe/request_rules.h"
+#include "gateway/recipe/server_tools.h"
 #include "gateway/recipe/turn_order.h"
 
 namespace hadal::openai {
@@ -156,6 +158,11 @@ class ResponsesReader {
         input.name = input.local_name = "tool_search";
         input.strict.reset();
         out.push_back(std::move(input));
+      } else if (is_web_search(type) && options_.web_search && !options_.compat) {
+        request_.server_tools.search = true;
+        out.emplace_back().path = where;
+        HADAL_TRY_VOID(recipe::read_server_limits(tool, where, request_.server_tools));
+        recipe::make_server_tool(recipe::ToolKind::kWebSearch, out.back());
       } else if (is_web_search(type)) {
         if (!options_.responses_web_search_dropped) {
           return invalid("Server tools are not supported", where + ".type");
@@ -364,6 +371,9 @@ core::Result<CodecRequest> parse_responses_request(std::string body, const Codec
   }
   HADAL_TRY_VOID(check.status());
   HADAL_TRY_VOID(ResponsesReader(options, request).run(lists));
+  if (!options.compat) {
+    HADAL_TRY_VOID(recipe::check_pictures(options, request.conversation));
+  }
   return request;
 }
 

@@ -5,6 +5,7 @@
 #include "gateway/openai/responses_object.h"
 #include "gateway/recipe/custom_input.h"
 #include "gateway/recipe/error_body.h"
+#include "gateway/recipe/json_value.h"
 #include "gateway/recipe/json_writer.h"
 #include "gateway/recipe/sealed_text.h"
 
@@ -79,6 +80,11 @@ class ResponsesWriter final : public ResponseWriter {
       case ToolKind::kToolSearch:
         open(Kind::kSearch, "tsc_", out);
         break;
+      case ToolKind::kWebSearch:
+      case ToolKind::kWebFetch:
+        open(Kind::kWebSearch, "ws_", out);
+        web_event("in_progress", out);
+        break;
     }
   }
 
@@ -89,14 +95,33 @@ class ResponsesWriter final : public ResponseWriter {
     } else {
       text_.append(json);
     }
-    if (kind_ != Kind::kSearch && text_.size() > before) {
+    if (kind_ != Kind::kSearch && kind_ != Kind::kWebSearch && text_.size() > before) {
       delta(std::string_view(text_).substr(before), out);
     }
   }
 
   // 0.2.0 leaves a finished call open until something follows it.
   void call_end(uint32_t, bool complete, std::string& out) override {
+    if (kind_ == Kind::kWebSearch && complete) {  // done when its result is there
+      web_event("searching", out);
+      searches_.push_back({n_items_ - 1, item_id_, std::move(text_)});
+      kind_ = Kind::kNone;
+      return;
+    }
     if (!plan_.compat && complete) close(Close::kCallFollows, out);
+  }
+
+  void server_result(uint32_t, size_t index, const ServerToolResult& result,
+                     std::string& out) override {
+    close(Close::kCallFollows, out);
+    Search& search = searches_[index];
+    item_id_ = search.item_id;
+    text_ = std::move(search.arguments);
+    item_index_ = search.index;
+    kind_ = Kind::kWebSearch;
+    if (result.error.empty()) web_event("completed", out);
+    close(result.error.empty() ? Close::kCallFollows : Close::kFailed, out);
+    item_index_ = n_items_ - 1;
   }
 
   void end_choice(uint32_t, const ChoiceEnd& end, const Usage& usage, bool,
@@ -107,7 +132,8 @@ class ResponsesWriter final : public ResponseWriter {
     const bool incomplete = !state.incomplete_reason.empty();
     if (incomplete) state.status = "incomplete";
     close(incomplete ? Close::kCut : Close::kEnd, out);
-    state.output = output_;
+    const std::string output = joined_output();
+    state.output = output;
     state.usage = &usage;
     state.extension = end.extension;
     final_.clear();
@@ -129,11 +155,12 @@ class ResponsesWriter final : public ResponseWriter {
     append_quoted(json, error.message);
     json.push_back('}');
     final_.clear();
+    const std::string output = joined_output();
     const bool cancelled = error.code == core::Code::kCancelled;
     append_responses_object(final_, plan_, identity_,
                             {.status = cancelled ? "cancelled" : "failed",
                              .error = cancelled ? std::string_view("null") : json,
-                             .output = output_});
+                             .output = output});
     if (!plan_.stream) return;
     begin_event("response.failed", out);
     out.append(R"(,"response":)").append(final_);
@@ -143,8 +170,38 @@ class ResponsesWriter final : public ResponseWriter {
   std::string final_object() const override { return final_; }
 
  private:
-  enum class Kind : uint8_t { kNone, kReasoning, kMessage, kFunction, kCustom, kSearch };
-  enum class Close : uint8_t { kCallFollows, kEnd, kCut };
+  enum class Kind : uint8_t {
+    kNone,
+    kReasoning,
+    kMessage,
+    kFunction,
+    kCustom,
+    kSearch,
+    kWebSearch
+  };
+  enum class Close : uint8_t { kCallFollows, kEnd, kCut, kFailed };
+  // A search that the server runs, until its result is there.
+  struct Search {
+    uint32_t index = 0;
+    std::string item_id, arguments;
+  };
+
+  std::string joined_output() const {
+    std::string out;
+    for (const std::string& item : output_) {
+      if (item.empty()) continue;  // a search that was cut
+      if (!out.empty()) out.push_back(',');
+      out.append(item);
+    }
+    return out;
+  }
+
+  void web_event(std::string_view state, std::string& out) {
+    if (!plan_.stream) return;
+    begin_event("response.web_search_call." + std::string(state), out);
+    append_place(out);
+    end_event(out);
+  }
 
   int64_t now() const { return identity_.now ? identity_.now() : identity_.created; }
 
@@ -158,7 +215,7 @@ class ResponsesWriter final : public ResponseWriter {
   }
   void append_place(std::string& out) const {
     out.append(R"(,"item_id":")").append(item_id_).append(R"(","output_index":)");
-    append_number(out, n_items_ - 1);
+    append_number(out, item_index_);
   }
 
   static std::string_view delta_type(Kind kind) {
@@ -189,13 +246,14 @@ class ResponsesWriter final : public ResponseWriter {
       append_number(encrypted_, n_items_);
       encrypted_.push_back('"');
     }
-    ++n_items_;
+    item_index_ = n_items_++;
+    output_.emplace_back();
     if (!plan_.stream) return;
     begin_event("response.output_item.added", out);
     out.append(R"(,"item":)");
     append_item(out, "in_progress", "final_answer", false);
     out.append(R"(,"output_index":)");
-    append_number(out, n_items_ - 1);
+    append_number(out, item_index_);
     end_event(out);
     if (kind == Kind::kReasoning || kind == Kind::kMessage) {
       begin_event("response.content_part.added", out);
@@ -229,7 +287,9 @@ class ResponsesWriter final : public ResponseWriter {
       input_.finish(text_);
       if (text_.size() > before) delta(std::string_view(text_).substr(before), out);
     }
-    const std::string_view status = why == Close::kCut ? "incomplete" : "completed";
+    const std::string_view status = why == Close::kCut      ? "incomplete"
+                                    : why == Close::kFailed ? "failed"
+                                                            : "completed";
     const std::string_view phase = why == Close::kCallFollows ? "commentary" : "final_answer";
     if (kind_ == Kind::kReasoning && !plan_.compat && plan_.encrypted_reasoning &&
         !identity_.reasoning_key.empty()) {
@@ -237,14 +297,12 @@ class ResponsesWriter final : public ResponseWriter {
       append_quoted(encrypted_, seal_text(identity_.reasoning_key, kReasoningPurpose, text_));
     }
     if (plan_.stream) write_done_events(out);
-    if (!output_.empty()) output_.push_back(',');
-    const size_t begin = output_.size();
-    append_item(output_, status, phase, true);
+    append_item(output_[item_index_], status, phase, true);
     if (plan_.stream) {
       begin_event("response.output_item.done", out);
-      out.append(R"(,"item":)").append(output_, begin);
+      out.append(R"(,"item":)").append(output_[item_index_]);
       out.append(R"(,"output_index":)");
-      append_number(out, n_items_ - 1);
+      append_number(out, item_index_);
       end_event(out);
     }
     kind_ = Kind::kNone;
@@ -267,7 +325,7 @@ class ResponsesWriter final : public ResponseWriter {
       out.append(R"(,"part":)");
       append_part(out, true);
       end_event(out);
-    } else if (kind_ != Kind::kSearch) {
+    } else if (kind_ != Kind::kSearch && kind_ != Kind::kWebSearch) {
       begin_event(kind_ == Kind::kCustom ? "response.custom_tool_call_input.done"
                                          : "response.function_call_arguments.done",
                   out);
@@ -332,8 +390,17 @@ class ResponsesWriter final : public ResponseWriter {
         head("tool_search_call");
         out.append(R"(,"call_id":")").append(call_id_);
         out.append(R"(","execution":"client","arguments":)");
-        out.append(done ? object_or_empty(text) : std::string_view("{}"));
+        append_object(out, text);
         break;
+      case Kind::kWebSearch: {
+        head("web_search_call");
+        JsonDoc arguments;
+        const bool read = arguments.parse(text).has_value();
+        out.append(R"(,"action":{"type":"search","query":)");
+        append_quoted(out, read ? arguments.root()["query"].str() : std::string_view());
+        out.push_back('}');
+        break;
+      }
     }
     out.push_back('}');
   }
@@ -346,7 +413,9 @@ class ResponsesWriter final : public ResponseWriter {
   CallIds ids_;
   uint32_t n_events_ = 0, n_items_ = 0;
   size_t n_calls_ = 0;
-  std::string output_;  // closed items
+  uint32_t item_index_ = 0;          // of the open item
+  std::vector<std::string> output_;  // items; "" while one is open
+  std::vector<Search> searches_;     // all of them, in order
   std::string final_;
 
   // The open item.

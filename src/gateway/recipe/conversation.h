@@ -19,12 +19,18 @@ enum class Role : uint8_t { kSystem, kUser, kAssistant, kTool, kLatestReminder }
 
 enum class ImageDetail : uint8_t { kHigh, kLow, kOriginal, kAuto };
 
+struct ImageSize {
+  uint32_t width = 0, height = 0;
+};
+
 // A picture that a message shows, not yet fetched or decoded.
 struct ImageRef {
   enum class Kind : uint8_t { kUrl, kBase64, kFile } kind = Kind::kUrl;
   std::string_view source;  // URL (also data:), base64 text, or file id
   ImageDetail detail = ImageDetail::kHigh;
-  std::string path;  // of the message in the request, for errors
+  std::string path;   // of the message in the request, as errors begin
+  std::string field;  // of the picture itself
+  ImageSize size;     // of its file, once check_pictures() has seen it; 0 x 0: not known
 };
 
 // A piece of a message's content: text, or the place of images[image].
@@ -109,6 +115,7 @@ struct CodecRequest {
   ParsePlan parse;
   Sampling sampling;
   OutputConstraint constraint;
+  ServerTools server_tools;
   ResponsePlan response;
   Extension extension;
   // Completions: the prompt is this text or these ids, not a conversation.

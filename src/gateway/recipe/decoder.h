@@ -39,6 +39,7 @@ enum class Finish : uint8_t {
   kLength,
   kContentFilter,
   kEndOfStream,  // the backend gave no reason
+  kPause,        // not of the decoder: the server ran its tools as often as it does in one answer
 };
 
 // Splits one model output into reasoning, answer and calls, as the bytes come. What is delivered

@@ -8,10 +8,6 @@
 
 namespace hadal::recipe {
 
-struct ImageSize {
-  uint32_t width = 0, height = 0;
-};
-
 // The size that a picture is resized to before the vision tower, and its place in the prompt: a
 // grid of patches of 42 pixels, one id for each, one more a row, and two.
 struct ImagePlan {

@@ -25,6 +25,10 @@ struct CodecOptions {
   bool reject_missing_reasoning = false;
   bool messages_web_search_dropped = false;  // else a declared web search tool is a 400
   bool responses_web_search_dropped = true;
+  // The server runs these tools itself; declaring one is then no 400 and nothing is dropped.
+  bool web_search = false, web_fetch = false;
+  // A picture may be an http(s) address, which somebody else fetches; else only a data URL.
+  bool remote_pictures = true;
   uint32_t max_tokens_limit = 393216;
   uint32_t context_limit = 1048576;
   // Accepted model names; "claude-*" style entries end in '*'. Empty: every name. With `compat` the

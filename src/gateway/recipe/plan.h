@@ -21,6 +21,8 @@ enum class ToolKind : uint8_t {
   kFunction,
   kCustom,      // free text: one string parameter `input`
   kToolSearch,  // Responses: the client searches its tools
+  kWebSearch,   // run by the server (server_tools.h)
+  kWebFetch,
 };
 
 // A tool that the model may call in this request.
@@ -53,6 +55,14 @@ struct ParsePlan {
   std::vector<DeclaredTool> tools;  // empty when no tool is visible
   std::vector<NamespacedName> namespaces;
   uint32_t max_calls = 0;  // 1: parallel calls are switched off; 0: no limit
+};
+
+// Tools that the server runs in this request, and how often and where it may go.
+struct ServerTools {
+  bool search = false, fetch = false;
+  uint32_t max_uses = 10;                                     // calls in one answer, all together
+  std::vector<std::string> allowed_domains, blocked_domains;  // one of them, or none
+  bool any() const { return search || fetch; }
 };
 
 // Sampling as handed to the engine, after the clamps of the dialect.

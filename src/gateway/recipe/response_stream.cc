@@ -1,5 +1,6 @@
 #include "gateway/recipe/response_stream.h"
 
+#include "base/core/check.h"
 #include "gateway/recipe/json_writer.h"
 #include "gateway/recipe/text_assembler.h"
 
@@ -19,13 +20,19 @@ struct ResponseStream::Choice final : DecoderSink {
   void on_reasoning(std::string_view text, Logprobs tokens) override {
     reasoned = true;
     if (owner.parts_.parse.compat) reasoning.append(text);
+    if (owner.has_server_tools_) owner.round_.reasoning.append(text);
     owner.parts_.writer->reasoning(index, text, tokens, *out);
   }
   void on_content(std::string_view text, Logprobs tokens) override {
+    if (owner.has_server_tools_) owner.round_.content.append(text);
     owner.parts_.writer->content(index, text, tokens, *out);
   }
-  void on_call(std::string_view name) override { owner.parts_.writer->call(index, name, *out); }
+  void on_call(std::string_view name) override {
+    if (owner.has_server_tools_) owner.in_server_call_ = owner.record_call(name);
+    owner.parts_.writer->call(index, name, *out);
+  }
   void on_arguments(std::string_view json) override {
+    if (owner.in_server_call_) owner.round_.calls.back().arguments.append(json);
     owner.parts_.writer->arguments(index, json, *out);
   }
   void on_call_end(bool complete) override { owner.parts_.writer->call_end(index, complete, *out); }
@@ -47,6 +54,9 @@ ResponseStream::ResponseStream(Parts parts) : parts_(std::move(parts)) {
     choices_.push_back(std::make_unique<Choice>(*this, i));
   }
   n_open_ = choices_.size();
+  for (const DeclaredTool& tool : parts_.parse.tools) {
+    has_server_tools_ |= is_server_tool(tool.kind);
+  }
 }
 
 ResponseStream::~ResponseStream() = default;
@@ -120,6 +130,19 @@ bool ResponseStream::on_done(uint32_t index, const types::Completion& completion
   }
   if (!parts_.parse.compat && !choice.decoder.stopped()) choice.assembler.finish();
   choice.finish = choice.decoder.finish(completion.reason);
+  if (*choice.finish == Finish::kToolCalls && !round_.calls.empty()) {
+    waiting_ = true;
+    n_round_results_ = 0;
+    completion_ = completion;
+    return false;
+  }
+  end_choice(index, completion, out);
+  return n_open_ == 0;
+}
+
+void ResponseStream::end_choice(uint32_t index, const types::Completion& completion,
+                                std::string& out) {
+  Choice& choice = *choices_[index];
   if (parts_.parse.compat) {
     usage_.reasoning_tokens +=
         static_cast<uint32_t>(parts_.vocabulary->count_tokens(choice.reasoning));
@@ -128,7 +151,49 @@ bool ResponseStream::on_done(uint32_t index, const types::Completion& completion
   const ChoiceEnd end{*choice.finish, choice.decoder.stop_sequence(), extension};
   --n_open_;
   parts_.writer->end_choice(index, end, usage_, n_open_ == 0, out);
-  return n_open_ == 0;
+}
+
+// True if it is a call of a server tool.
+bool ResponseStream::record_call(std::string_view name) {
+  for (const DeclaredTool& tool : parts_.parse.tools) {
+    if (tool.name != name || !is_server_tool(tool.kind)) continue;
+    round_.calls.push_back({tool.kind, tool.name, {}});
+    return true;
+  }
+  round_.calls_client = true;
+  return false;
+}
+
+void ResponseStream::add_result(const ServerToolResult& result, std::string& out) {
+  HADAL_CHECK(waiting_ && n_round_results_ < round_.calls.size(), "a result that nobody waits for");
+  ++n_round_results_;
+  if (result.error.empty()) {
+    ++(result.kind == ToolKind::kWebSearch ? usage_.web_searches : usage_.web_fetches);
+  }
+  parts_.writer->server_result(0, n_results_++, result, out);
+}
+
+void ResponseStream::end_round(bool pause, std::string& out) {
+  HADAL_CHECK(waiting_ && n_round_results_ == round_.calls.size(), "a round without its results");
+  waiting_ = false;
+  if (!round_.calls_client) choices_[0]->finish = pause ? Finish::kPause : Finish::kStop;
+  end_choice(0, completion_, out);
+}
+
+void ResponseStream::begin_round(uint32_t n_prompt_tokens) {
+  HADAL_CHECK(waiting_ && n_round_results_ == round_.calls.size(), "a round without its results");
+  waiting_ = in_server_call_ = false;
+  round_ = {};
+  cached_before_ = usage_.cached_tokens;
+  usage_.prompt_tokens += n_prompt_tokens;
+  // A forced first call is made; from here on the model is free.
+  ParsePlan& plan = parts_.parse;
+  plan.starts_in_tool_calls = false;
+  plan.forced_tool.clear();
+  plan.stage = plan.thinking ? StartStage::kReasoning : StartStage::kAnswer;
+  auto next = std::make_unique<Choice>(*this, 0);
+  next->token_ids = std::move(choices_[0]->token_ids);
+  choices_[0] = std::move(next);
 }
 
 void ResponseStream::fail(core::Error error, std::string& out) {

@@ -44,7 +44,9 @@ class ResponseStream {
 
   // `prompt`: the counts known before generation; cached tokens may come with on_start.
   void begin(const Usage& prompt, std::string& out);
-  void on_start(uint32_t n_cached_tokens) { usage_.cached_tokens = n_cached_tokens; }
+  void on_start(uint32_t n_cached_tokens) {
+    usage_.cached_tokens = cached_before_ + n_cached_tokens;
+  }
   // Takes events in order. kStop: the output is complete at the last token taken.
   types::SinkAnswer on_tokens(uint32_t choice, std::span<const types::TokenEvent> events,
                               size_t& n_taken, std::string& out);
@@ -52,6 +54,28 @@ class ResponseStream {
   bool on_text(uint32_t choice, std::string_view text, uint32_t n_tokens, std::string& out);
   // Returns true when that was the last choice: the answer is complete, or failed().
   bool on_done(uint32_t choice, const types::Completion& completion, std::string& out);
+
+  // ---- tools that the server runs (server_tools.h); one choice ----
+  // One call of such a tool, and the output of the round that it stands in.
+  struct ServerCall {
+    ToolKind kind = ToolKind::kWebSearch;
+    std::string name, arguments;
+  };
+  struct Round {
+    std::string reasoning, content;
+    std::vector<ServerCall> calls;
+    bool calls_client = false;  // the client has calls to answer too: no other round
+  };
+  // After on_done() returned false: the round whose calls wait for their results, or null.
+  const Round* waiting() const { return waiting_ ? &round_ : nullptr; }
+  // Shows the result of the next call that waits. Once for each, in order.
+  void add_result(const ServerToolResult& result, std::string& out);
+  // All results are there. Either the answer ends here, as on_done() would have ended it (`pause`:
+  // because no other round is wanted)...
+  void end_round(bool pause, std::string& out);
+  // ... or the next round begins, with a prompt of so many tokens.
+  void begin_round(uint32_t n_prompt_tokens);
+
   // Ends the answer with an error (a stream gets an error event).
   void fail(core::Error error, std::string& out);
 
@@ -68,11 +92,21 @@ class ResponseStream {
   struct Choice;
   std::string extension_json(const Choice& choice, const types::Completion& completion) const;
   void count(Choice& choice, uint32_t n_tokens, bool was_reasoning);
+  bool record_call(std::string_view name);
+  void end_choice(uint32_t index, const types::Completion& completion, std::string& out);
 
   Parts parts_;
   std::vector<std::unique_ptr<Choice>> choices_;
   size_t n_open_ = 0;
   Usage usage_;
+  // Server tools: what the model wrote since the last results.
+  uint32_t cached_before_ = 0;  // of earlier rounds
+  bool has_server_tools_ = false;
+  bool waiting_ = false;
+  bool in_server_call_ = false;
+  Round round_;
+  size_t n_results_ = 0, n_round_results_ = 0;
+  types::Completion completion_;  // of the round that waits
   std::optional<core::Error> failure_;
 };
 

@@ -71,9 +71,14 @@ void append_logprobs(std::string& out, Logprobs tokens, const Vocabulary& vocabu
   }
 }
 
-std::string_view object_or_empty(std::string_view json) {
+void append_object(std::string& out, std::string_view json) {
   JsonDoc doc;
-  return doc.parse(json) && doc.root().is_object() ? json : std::string_view("{}");
+  if (!doc.parse(json) || !doc.root().is_object()) {
+    out.append("{}");
+    return;
+  }
+  // No string of a valid document holds a raw line break.
+  for (const char c : json) out.push_back(c == '\n' || c == '\r' ? ' ' : c);
 }
 
 std::string_view chat_finish_reason(Finish finish) {
@@ -87,6 +92,7 @@ std::string_view chat_finish_reason(Finish finish) {
     case Finish::kStop:
     case Finish::kStopSequence:
     case Finish::kEndOfStream:
+    case Finish::kPause:
       return "stop";
   }
   return "stop";

@@ -10,6 +10,7 @@
 #include "base/core/result.h"
 #include "gateway/recipe/decoder.h"
 #include "gateway/recipe/plan.h"
+#include "gateway/recipe/server_tools.h"
 #include "gateway/recipe/vocabulary.h"
 
 namespace hadal::recipe {
@@ -29,6 +30,7 @@ struct Usage {
   uint32_t image_tokens = 0;       // of the prompt
   uint32_t completion_tokens = 0;  // all choices together
   uint32_t reasoning_tokens = 0;
+  uint32_t web_searches = 0, web_fetches = 0;  // run by the server
 };
 
 // How one choice ended.
@@ -53,6 +55,9 @@ class ResponseWriter {
   virtual void call(uint32_t choice, std::string_view name, std::string& out) = 0;
   virtual void arguments(uint32_t choice, std::string_view json, std::string& out) = 0;
   virtual void call_end(uint32_t choice, bool complete, std::string& out) = 0;
+  // What a server tool gave: of the `index`-th of the calls of such tools, all rounds together.
+  // Comes after the calls of its round. Only dialects that take such tools are called.
+  virtual void server_result(uint32_t, size_t, const ServerToolResult&, std::string&) {}
   // `usage` is final when `last`.
   virtual void end_choice(uint32_t choice, const ChoiceEnd& end, const Usage& usage, bool last,
                           std::string& out) = 0;
@@ -92,8 +97,9 @@ void append_logprobs(std::string& out, Logprobs tokens, const Vocabulary& vocabu
 // A token's text; bytes that are no UTF-8 alone are spelt \xNN.
 void append_token_text(std::string& out, std::string_view bytes);
 
-// `json` if it is a JSON object, else "{}".
-std::string_view object_or_empty(std::string_view json);
+// Appends `json` if it is a JSON object, else "{}". On one line: the model's line breaks between
+// values become spaces, for an answer is a line of a batch or of an event.
+void append_object(std::string& out, std::string_view json);
 
 std::string_view chat_finish_reason(Finish finish);
 

@@ -29,7 +29,10 @@ Answer::Answer(Parts parts) : parts_(std::move(parts)) {}
 void Answer::start(std::vector<types::Request> requests, const recipe::Usage& prompt) {
   const auto self = shared_from_this();
   std::optional<core::Error> failure;
-  for (const types::Request& request : requests) ids_.push_back(request.id);
+  {
+    const std::lock_guard lock(ids_mutex_);
+    for (const types::Request& request : requests) ids_.push_back(request.id);
+  }
   parts_.stream->begin(prompt, out_);  // nobody else knows of this answer yet
   {
     // With several choices the tokens of the first wait until the last is taken: a refusal must
@@ -49,7 +52,7 @@ void Answer::start(std::vector<types::Request> requests, const recipe::Usage& pr
     }
   }
   if (failure) {
-    for (const types::RequestId id : ids_) parts_.engine->cancel(id);
+    cancel();
     http::Response response{recipe::http_status(failure->code),
                             "application/json",
                             {},
@@ -75,7 +78,64 @@ void Answer::ensure_started() {
 }
 
 void Answer::cancel() {
-  for (const types::RequestId id : ids_) parts_.engine->cancel(id);  // ids_ is constant after start
+  const std::lock_guard lock(ids_mutex_);
+  cancelled_ = true;
+  for (const types::RequestId id : ids_) parts_.engine->cancel(id);
+}
+
+recipe::ResponseStream::Round Answer::waiting_round(uint32_t& n_written) {
+  const std::lock_guard lock(mutex_);
+  n_written = parts_.stream->usage().completion_tokens;
+  return *parts_.stream->waiting();
+}
+
+void Answer::show(const std::vector<recipe::ServerToolResult>& results) {
+  const std::lock_guard lock(mutex_);
+  if (ended_) return;
+  for (const recipe::ServerToolResult& result : results) parts_.stream->add_result(result, out_);
+  push();
+}
+
+void Answer::go_on(types::Request request) {
+  const types::RequestId id = request.id;
+  {
+    const std::lock_guard lock(mutex_);
+    if (ended_) return;
+    parts_.stream->begin_round(static_cast<uint32_t>(request.prompt.size()));
+  }
+  const auto cancelled = [this] {
+    const std::lock_guard lock(ids_mutex_);
+    return cancelled_;
+  };
+  {
+    const std::lock_guard lock(ids_mutex_);
+    ids_ = {id};
+  }
+  if (cancelled()) return fail({core::Code::kCancelled, "the request was cancelled"});
+  const core::Status status =
+      parts_.engine->submit(std::move(request), std::make_shared<Sink>(shared_from_this(), 0));
+  if (!status) return fail(status.error());
+  if (cancelled()) parts_.engine->cancel(id);  // it came while the engine did not know the id yet
+}
+
+void Answer::end_rounds(bool pause) {
+  const std::lock_guard lock(mutex_);
+  if (ended_) return;
+  parts_.stream->end_round(pause, out_);
+  finish();
+}
+
+void Answer::fail(core::Error error) {
+  const std::lock_guard lock(mutex_);
+  if (ended_) return;
+  parts_.stream->fail(std::move(error), out_);
+  finish();
+}
+
+void Answer::push() {
+  if (!parts_.stream->streamed()) return;
+  if (!out_.empty()) parts_.exchange->push_unbounded(out_);
+  out_.clear();
 }
 
 void Answer::on_start(uint32_t n_cached) {
@@ -111,13 +171,18 @@ void Answer::on_done(uint32_t choice, const types::Completion& completion) {
   if (ended_) return;
   ensure_started();
   if (parts_.stream->streamed()) out_.clear();
-  if (!parts_.stream->on_done(choice, completion, out_)) {
-    if (parts_.stream->streamed() && !out_.empty()) parts_.exchange->push_unbounded(out_);
+  if (parts_.stream->on_done(choice, completion, out_)) {
+    finish();
     return;
   }
+  push();
+  if (parts_.stream->waiting() != nullptr) parts_.run_tools(shared_from_this());
+}
+
+void Answer::finish() {
   ended_ = true;
   if (parts_.stream->streamed()) {
-    if (!out_.empty()) parts_.exchange->push_unbounded(out_);
+    push();
     parts_.exchange->finish();
   } else {
     finish_whole();

@@ -31,6 +31,9 @@ class Answer : public std::enable_shared_from_this<Answer> {
     bool event_times = false;  // hadal.event_times: a comment ": t=NS" before what a step gave
     types::EnginePort* engine = nullptr;
     metrics::SpanSink* spans = nullptr;  // null: none wanted
+    // The answer waits for tools that the server runs: waiting_round() and go_on() are for whoever
+    // runs them, on another thread. Unset: there are none.
+    std::function<void(std::shared_ptr<Answer>)> run_tools;
     // After the last byte was handed over; final_object is "" for dialects that store nothing.
     std::function<void(const Answer&, const std::string& final_object)> on_finished;
   };
@@ -42,6 +45,14 @@ class Answer : public std::enable_shared_from_this<Answer> {
   // The answer ends early by somebody else's wish (a cancel call, a client that left).
   void cancel();
 
+  // The round whose calls wait, and the tokens written so far.
+  recipe::ResponseStream::Round waiting_round(uint32_t& n_written);
+  // Shows the results, then begins the next round, or ends the answer without one.
+  void show(const std::vector<recipe::ServerToolResult>& results);
+  void go_on(types::Request request);
+  void end_rounds(bool pause);
+  void fail(core::Error error);
+
  private:
   class Sink;
   void on_start(uint32_t n_cached);
@@ -49,12 +60,18 @@ class Answer : public std::enable_shared_from_this<Answer> {
                               size_t& n_taken);
   void on_done(uint32_t choice, const types::Completion& completion);
   void ensure_started();  // mutex_ held
+  void finish();          // mutex_ held: out_ has the last bytes
   void finish_whole();    // mutex_ held
+  void push();            // mutex_ held
 
   Parts parts_;
-  std::mutex mutex_;                   // guards what follows, and parts_.stream
-  std::vector<types::RequestId> ids_;  // constant after the first submit
-  std::string out_;                    // bytes of this call; a whole answer's body
+  // What a cancel needs; apart, for it may come while the connection's lock is held.
+  std::mutex ids_mutex_;  // guards ids_, cancelled_
+  std::vector<types::RequestId> ids_;
+  bool cancelled_ = false;
+
+  std::mutex mutex_;  // guards what follows, and parts_.stream
+  std::string out_;   // bytes of this call; a whole answer's body
   bool started_ = false, ended_ = false;
 };
 

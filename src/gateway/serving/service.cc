@@ -13,12 +13,15 @@
 #include "gateway/recipe/json_value.h"
 #include "gateway/serving/answer.h"
 #include "gateway/serving/generation_trace.h"
+#include "gateway/serving/tool_rounds.h"
 
 namespace hadal::serving {
 namespace {
 
 // Bodies up to here are read on the connection's thread: a fraction of a millisecond.
 constexpr size_t kInlineBody = 16 << 10;
+// Searches and page reads at a time; the rest waits.
+constexpr uint32_t kToolThreads = 4;
 
 uint64_t random_salt() {
   std::random_device random;
@@ -75,6 +78,7 @@ Service::Service(const ServiceConfig& config, const tokenizer::Tokenizer& tokeni
       script_file_(script_file),
       id_salt_(random_salt()),
       workers_(std::max(1u, config.n_workers)) {
+  if (config.web != nullptr) tool_workers_ = std::make_unique<Workers>(kToolThreads);
   add_routes();
 }
 
@@ -207,8 +211,9 @@ void Service::generate(const Dialect& dialect, std::shared_ptr<http::Exchange> e
     return;
   }
   recipe::CodecRequest& codec = *parsed;
-  if (config_.script && !codec.extension.script && script_file_ != nullptr)
-    codec.extension.script = script_file_->match(codec, dialect.api);
+  const bool scripted_by_file =
+      config_.script && !codec.extension.script && script_file_ != nullptr;
+  if (scripted_by_file) codec.extension.script = script_file_->match(codec, dialect.api);
   const uint64_t number = next_request_.fetch_add(std::max(1u, codec.sampling.n));
   const EngineView view{.tokenizer = &tokenizer_,
                         .limits = engine_.limits(),
@@ -243,6 +248,9 @@ void Service::generate(const Dialect& dialect, std::shared_ptr<http::Exchange> e
     one.sampling.stream = choice;
     requests.push_back(std::move(one));
   }
+  auto run_tools = codec.server_tools.any()
+                       ? tool_runner(codec, view, requests.front(), scripted_by_file)
+                       : nullptr;
   auto stream = anthropic::make_response_stream(std::move(codec.parse), std::move(codec.response),
                                                 std::move(codec.extension), vocabulary_,
                                                 std::move(identity), std::move(prompt_ids));
@@ -255,8 +263,53 @@ void Service::generate(const Dialect& dialect, std::shared_ptr<http::Exchange> e
                                                        .event_times = event_times,
                                                        .engine = &engine_,
                                                        .spans = config_.spans,
+                                                       .run_tools = std::move(run_tools),
                                                        .on_finished = {}});
   answer->start(std::move(requests), prompt);
+}
+
+// Goes on with an answer after each round that called tools of the server. Shared by the rounds of
+// one answer.
+std::function<void(std::shared_ptr<Answer>)> Service::tool_runner(recipe::CodecRequest& codec,
+                                                                  const EngineView& view,
+                                                                  const types::Request& request,
+                                                                  bool scripted_by_file) {
+  ToolRounds::Parts parts{.codec = {},
+                          .options = config_.codec,
+                          .engine = view,
+                          .provider = config_.web,
+                          .max_tokens = request.max_tokens,
+                          .prepare = {}};
+  // The stream gets the plans of its own; the conversation goes on here.
+  parts.codec.text = codec.text;
+  parts.codec.conversation = std::move(codec.conversation);
+  parts.codec.parse = codec.parse;
+  parts.codec.sampling = codec.sampling;
+  parts.codec.constraint = codec.constraint;
+  parts.codec.server_tools = codec.server_tools;
+  parts.codec.response.api = codec.response.api;
+  parts.codec.extension = codec.extension;
+  if (scripted_by_file) {
+    parts.prepare = [this](recipe::CodecRequest& next) {
+      next.extension.script = script_file_->match(next, next.response.api);
+    };
+  }
+  auto rounds = std::make_shared<ToolRounds>(std::move(parts));
+  return [this, rounds, tenant = request.tenant](std::shared_ptr<Answer> answer) {
+    tool_workers_->run([this, rounds, tenant, answer = std::move(answer)] {
+      uint32_t n_written = 0;
+      const recipe::ResponseStream::Round round = answer->waiting_round(n_written);
+      const std::vector<recipe::ServerToolResult> results = rounds->run(round);
+      answer->show(results);
+      if (round.calls_client) return answer->end_rounds(false);
+      auto next = rounds->next(round, results, n_written);
+      if (!next) return answer->fail(next.error());
+      if (!*next) return answer->end_rounds(true);
+      (*next)->id = static_cast<types::RequestId>(next_request_.fetch_add(1));
+      (*next)->tenant = tenant;
+      answer->go_on(*std::move(*next));
+    });
+  };
 }
 
 void Service::count_tokens(const std::shared_ptr<http::Exchange>& exchange,

@@ -12,6 +12,7 @@
 #include "base/metrics/trace.h"
 #include "base/tokenizer/tokenizer.h"
 #include "base/types/engine_port.h"
+#include "gateway/fetch/web_provider.h"
 #include "gateway/http/api_keys.h"
 #include "gateway/http/router.h"
 #include "gateway/http/server.h"
@@ -32,7 +33,10 @@ struct ServiceConfig {
   uint32_t n_workers = 1;  // threads that read large bodies
   bool log_requests = true;
   metrics::SpanSink* spans = nullptr;  // null: no traces are kept; else it outlives the service
+  const fetch::WebProvider* web = nullptr;  // null: no web tools; else it outlives the service
 };
+
+class Answer;
 
 // The server's HTTP side: routes, keys, the three dialects, tokenising, health and metrics. admin/
 // adds its routes to router(). All references outlive it. Thread-safe.
@@ -67,6 +71,10 @@ class Service : public http::Handler {
               recipe::Api api) const;
   // The counter of answers of this route (a pattern of the router, or a constant) and status.
   metrics::Counter& answered(std::string_view route, int status);
+  std::function<void(std::shared_ptr<Answer>)> tool_runner(recipe::CodecRequest& codec,
+                                                           const EngineView& view,
+                                                           const types::Request& request,
+                                                           bool scripted_by_file);
   std::string tenant_of(const http::Request& request) const;
 
   const ServiceConfig config_;
@@ -84,6 +92,7 @@ class Service : public http::Handler {
   std::mutex answered_mutex_;  // guards answered_
   std::map<std::pair<const char*, int>, metrics::Counter*> answered_;
   Workers workers_;
+  std::unique_ptr<Workers> tool_workers_;  // they wait for other servers; null without web tools
 };
 
 }  // namespace hadal::serving
