@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+"""Bad bodies in bounded time and memory: bad_input_test.py encode|serve HADAL
+
+Every body of bad_bodies.py in every dialect, through `hadal encode --stdin-jsonl` or over HTTP with the script backend. The bounds are
+generous for a slow machine and a sanitizer; what they catch is work that grows faster than the body. Prints the slowest.
+"""
+import http.client
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+
+from bad_bodies import APIS, bad_bodies
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+DEMO = ROOT / "models/demo"
+SECONDS, SECONDS_PER_MB = 2.0, 0.5
+# A body is there as line, as text and as values: 24 bytes a value, one value for each two bytes at worst.
+MEMORY, MEMORY_PER_BYTE = 100 << 20, 40
+PATHS = {"chat": "/v1/chat/completions", "messages": "/v1/messages", "responses": "/v1/responses", "completions": "/v1/completions"}
+
+
+def peak_memory(pid, reset=False):
+    if reset:
+        with open("/proc/%d/clear_refs" % pid, "w") as file:
+            file.write("5")
+    with open("/proc/%d/status" % pid) as file:
+        return int(re.search(r"VmHWM:\s+(\d+) kB", file.read()).group(1)) << 10
+
+
+class Encoder:
+    """One process of `hadal encode`, a line at a time. Pictures elsewhere are no business of encode: it fetches nothing."""
+    def __init__(self, hadal):
+        self.process = subprocess.Popen([hadal, "encode", "--stdin-jsonl", "--tokenizer", str(DEMO / "tokenizer.json")],
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def ask(self, api, text):
+        line = json.dumps({"id": 1, "api": api, "body_text": text}, ensure_ascii=False).encode() + b"\n"
+        start = time.monotonic()
+        self.process.stdin.write(line)
+        # The program reads lines as they come and writes as they are done; a short one pushes it out.
+        self.process.stdin.write(b'{"id":2,"text":"x"}\n')
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        took = time.monotonic() - start
+        self.process.stdout.readline()
+        got = json.loads(answer)
+        error = got.get("error")
+        return (error["status"], error["body"], took) if error else (200, got, took)
+
+    def stop(self):
+        self.process.stdin.close()
+        return self.process.wait(60)
+
+
+class Server:
+    def __init__(self, hadal):
+        self.script = tempfile.NamedTemporaryFile("w", suffix=".jsonl")
+        self.script.write('{"text": "ok"}\n')
+        self.script.flush()
+        self.log = tempfile.NamedTemporaryFile("w+", suffix=".log")
+        self.process = subprocess.Popen([hadal, "serve", "--model", str(DEMO), "--port", "0", "--backend", "script", "--script", self.script.name],
+                                        stderr=self.log)
+        for _ in range(1200):
+            found = re.search(r"ready on http://[^:]+:(\d+)", pathlib.Path(self.log.name).read_text())
+            if found:
+                self.port = int(found.group(1))
+                return
+            if self.process.poll() is not None:
+                break
+            time.sleep(0.05)
+        raise RuntimeError(pathlib.Path(self.log.name).read_text())
+
+    def ask(self, api, text):
+        start = time.monotonic()
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+        connection.request("POST", PATHS[api], text.encode())
+        response = connection.getresponse()
+        data = response.read()
+        connection.close()
+        return response.status, json.loads(data), time.monotonic() - start
+
+    def stop(self):
+        self.process.terminate()
+        return self.process.wait(60)
+
+
+def problem(api, want, status, answer, served):
+    if want is None:
+        # A prompt beyond the context is a refusal of the same kind.
+        return None if status == 200 or "context" in json.dumps(answer) or "tokens" in json.dumps(answer) else "%s: %.300s" % (status, json.dumps(answer))
+    if status != 400:
+        return "status %s, expected 400: %.300s" % (status, json.dumps(answer))
+    error = answer["error"]
+    if not error.get("message"):
+        return "an error without a message"
+    shown = error["message"] if api == "messages" else error.get("param") or ""
+    if not shown.startswith(want):
+        return "names %r, expected %r: %s" % (shown[:80], want, error["message"][:200])
+    return None
+
+
+def main():
+    if len(sys.argv) != 3 or sys.argv[1] not in ("encode", "serve"):
+        sys.exit(__doc__)
+    target = {"encode": Encoder, "serve": Server}[sys.argv[1]](sys.argv[2])
+    served = sys.argv[1] == "serve"
+    slack = 4 if os.environ.get("HADAL_SANITIZED") else 1
+    bad, seen = 0, []
+    target.ask("chat", "{}")
+    for api in APIS:
+        for name, text, want in bad_bodies(api):
+            if not served and "elsewhere" in name or not served and "metadata" in name:
+                want = None
+            n_bytes = len(text.encode())
+            before = peak_memory(target.process.pid, reset=True)
+            status, answer, took = target.ask(api, text)
+            grown = peak_memory(target.process.pid) - before
+            found = problem(api, want, status, answer, served)
+            if found is None and took > slack * (SECONDS + SECONDS_PER_MB * n_bytes / 1e6):
+                found = "took %.2f s for %.1f MB" % (took, n_bytes / 1e6)
+            if found is None and slack == 1 and grown > MEMORY + MEMORY_PER_BYTE * n_bytes:
+                found = "took %d MB of memory for %.1f MB" % (grown >> 20, n_bytes / 1e6)
+            if found:
+                bad += 1
+                print("%s, %s: %s" % (api, name, found))
+            seen.append((took, grown, n_bytes, "%s, %s" % (api, name)))
+    code = target.stop()
+    for took, grown, n_bytes, name in sorted(seen)[-8:]:
+        print("%.3f s, %d MB for a body of %.1f MB: %s" % (took, grown >> 20, n_bytes / 1e6, name))
+    for took, grown, n_bytes, name in sorted(seen, key=lambda s: s[1])[-3:]:
+        print("memory: %d MB for a body of %.1f MB: %s" % (grown >> 20, n_bytes / 1e6, name))
+    print("%d bodies, %d wrong, exit %d" % (len(seen), bad, code))
+    return 1 if bad or code else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
