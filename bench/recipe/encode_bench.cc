@@ -12,6 +12,7 @@
 #include "base/tokenizer/tokenizer.h"
 #include "gateway/openai/chat_request.h"
 #include "gateway/recipe/encode.h"
+#include "gateway/recipe/json_value.h"
 
 namespace {
 
@@ -47,14 +48,22 @@ int main(int argc, char** argv) {
     auto fresh = hadal::openai::parse_chat_request(body, options);
     (void)hadal::recipe::render(fresh->conversation, options);
   });
+  hadal::recipe::JsonDoc doc;
+  const double json = median_ms(400, [&] { (void)doc.parse(body); });
+  std::string numbers = "[0";
+  for (int i = 1; i < 20000; ++i) numbers += "," + std::to_string(i * 7919) + ".25";
+  numbers += "]";
+  const double dense = median_ms(100, [&] { (void)doc.parse(numbers); });
   size_t n_tokens = 0;
   const double tokenize =
       median_ms(20, [&] { n_tokens = hadal::recipe::tokenize(prompt, *tokenizer)->size(); });
   std::printf(
-      "{\"bench\":\"recipe.encode\",\"body_bytes\":%zu,\"prompt_bytes\":%zu,\"tokens\":%zu,"
+      "{\"bench\":\"recipe.encode\",\"json_ms\":%.4f,\"json_numbers_mb_s\":%.0f,\"body_bytes\":%zu,"
+      "\"prompt_bytes\":%zu,\"tokens\":%zu,"
       "\"parse_ms\":%.4f,\"render_ms\":%.4f,\"json_to_prompt_ms\":%.4f,\"tokenize_ms\":%.3f,"
       "\"tokenize_mb_s\":%.1f}\n",
-      body.size(), prompt.text.size(), n_tokens, parse, render, both, tokenize,
+      json, static_cast<double>(numbers.size()) / dense / 1000, body.size(), prompt.text.size(),
+      n_tokens, parse, render, both, tokenize,
       static_cast<double>(prompt.text.size()) / tokenize / 1000);
   return 0;
 }
