@@ -117,7 +117,12 @@ core::Status EngineStack::make_model(const EngineSettings& settings, step::Engin
           : 0;
   runner.fingerprint =
       fmt::format("{}:{}:{}", model.weight_bytes(), config_.vocab, settings.model.replay);
-  HADAL_TRY(auto made, step::ModelRunner::make(model, device, runner));
+  const auto n_slots = static_cast<int32_t>(runner.n_slots);
+  HADAL_TRY(auto sampler,
+            loaded_.backend->make_sampler({.n_vocab = static_cast<int32_t>(config_.vocab),
+                                           .n_slots = n_slots,
+                                           .max_rows = n_slots}));
+  HADAL_TRY(auto made, step::ModelRunner::make(model, device, runner, std::move(sampler)));
   engine.n_blocks = runner.n_blocks;
   engine.sched.block_tokens = block_tokens;
   engine.sched.max_running = runner.n_slots;

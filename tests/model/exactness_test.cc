@@ -58,10 +58,74 @@ std::vector<T> read_npy(const std::string& path) {
   return out;
 }
 
+// A device's sampler by the host's code: what the runner tells a device must be enough for the same
+// ids.
+class HostedSampler final : public ops::Sampler {
+ public:
+  explicit HostedSampler(const ops::SamplerShape& shape)
+      : workspace_(static_cast<uint32_t>(shape.n_vocab)),
+        seen_(static_cast<size_t>(shape.n_slots),
+              sampling::SeenTokens(static_cast<uint32_t>(shape.n_vocab))) {}
+  void clear(int32_t slot, device::Stream&) override { seen_[static_cast<size_t>(slot)].clear(); }
+  core::Status count(int32_t slot, std::span<const int32_t> tokens, bool output,
+                     device::Stream&) override {
+    sampling::SeenTokens& seen = seen_[static_cast<size_t>(slot)];
+    for (const int32_t token : tokens) output ? seen.add_output(token) : seen.add_prompt(token);
+    return {};
+  }
+  core::Status sample(device::Matrix<const float> logits, std::span<const ops::SampleRow> rows,
+                      device::Stream& stream) override {
+    HADAL_TRY_VOID(stream.synchronize());
+    results_.clear();
+    for (size_t i = 0; i < rows.size(); ++i) results_.push_back(choose(logits, i, rows[i]));
+    return {};
+  }
+  std::span<const ops::SampledToken> results() const override { return results_; }
+
+ private:
+  ops::SampledToken choose(device::Matrix<const float> logits, size_t i,
+                           const ops::SampleRow& row) {
+    const float* from = logits.row(static_cast<int64_t>(i));
+    std::vector<float> copy(from, from + logits.n_cols);
+    types::SamplingParams p;
+    p.temperature = row.temperature;
+    p.top_p = row.top_p;
+    p.min_p = row.min_p;
+    p.top_k = row.top_k;
+    p.repetition_penalty = row.repetition;
+    p.presence_penalty = row.presence;
+    p.frequency_penalty = row.frequency;
+    p.seed = row.seed;
+    p.stream = row.stream;
+    p.logit_bias.assign(row.bias.begin(), row.bias.end());
+    p.logprobs = row.logprobs;
+    p.n_top_logprobs = row.n_top;
+    const auto event = must(sampling::sample_row(
+        {.logits = copy,
+         .params = &p,
+         .seen = row.slot < 0 ? nullptr : &seen_[static_cast<size_t>(row.slot)],
+         .allowed = row.allowed,
+         .banned = row.banned,
+         .position = row.position},
+        workspace_));
+    ops::SampledToken out{.token = event.token, .logprob = event.logprob};
+    for (const types::TokenLogprob& entry : event.top) {
+      out.top[static_cast<size_t>(out.n_top)] = entry.token;
+      out.top_logprob[static_cast<size_t>(out.n_top++)] = entry.logprob;
+    }
+    return out;
+  }
+
+  sampling::Workspace workspace_;
+  std::vector<sampling::SeenTokens> seen_;
+  std::vector<ops::SampledToken> results_;
+};
+
 struct EngineSizes {
   uint32_t n_blocks = 2048, max_running = 16, step_tokens = 96, prefill_chunk = 40;
   uint32_t n_snapshots = 512, snapshot_tokens = 64;
   bool prefix_cache = true;
+  bool device_sampling = false;
 };
 
 class GoldenEngine {
@@ -87,7 +151,14 @@ class GoldenEngine {
     runner.n_snapshots = sizes.n_snapshots;
     runner.max_rows = sizes.step_tokens;
     runner.max_context = 1024;
-    runner_ = must(step::ModelRunner::make(*loaded_.model, loaded_.backend->device(), runner));
+    std::unique_ptr<ops::Sampler> sampler;
+    if (sizes.device_sampling) {
+      const auto slots = static_cast<int32_t>(sizes.max_running);
+      sampler = std::make_unique<HostedSampler>(
+          ops::SamplerShape{static_cast<int32_t>(n_vocab()), slots, slots});
+    }
+    runner_ = must(step::ModelRunner::make(*loaded_.model, loaded_.backend->device(), runner,
+                                           std::move(sampler)));
     step::EngineConfig config;
     config.sched.block_tokens = kBlock;
     config.sched.step_tokens = sizes.step_tokens;
@@ -102,12 +173,15 @@ class GoldenEngine {
   std::shared_ptr<step::TestSink> submit(Ids prompt, uint32_t n, float temperature = 0,
                                          types::RequestId* id = nullptr) {
     types::Request request;
-    request.id = types::RequestId{++last_id_};
-    if (id != nullptr) *id = request.id;
     request.prompt = std::move(prompt);
     request.max_tokens = n;
     request.sampling.temperature = temperature;
     request.sampling.seed = 11;
+    return submit(std::move(request), id);
+  }
+  std::shared_ptr<step::TestSink> submit(types::Request request, types::RequestId* id = nullptr) {
+    request.id = types::RequestId{++last_id_};
+    if (id != nullptr) *id = request.id;
     auto sink = std::make_shared<step::TestSink>();
     loop_->add(must(loop_->make_sequence(std::move(request), sink)));
     return sink;
@@ -197,6 +271,45 @@ TEST(Exactness, TheSameIdsInEveryChunkingAndWarm) {
         EXPECT_EQ(engine.generate(prompt, kGenerate), want) << name << ' ' << p << ' ' << chunk;
         EXPECT_EQ(engine.generate(prompt, kGenerate), want)
             << name << ' ' << p << ' ' << chunk << " warm";
+      }
+    }
+  }
+}
+
+// Penalties, bias, bans before min_tokens and truncation, four sequences in two slots: a slot's
+// counted tokens must be those of the sequence that has it.
+TEST(Exactness, SamplingOnTheDeviceGivesTheHostsIds) {
+  for (const std::string& name : cases()) {
+    GoldenEngine engine(name);
+    std::vector<Ids> want;
+    for (const bool device_sampling : {false, true}) {
+      engine.start({.max_running = 2, .device_sampling = device_sampling});
+      std::vector<std::shared_ptr<step::TestSink>> sinks;
+      for (uint64_t i = 0; i < 4; ++i) {
+        types::Request request;
+        request.prompt = engine.prompt(prompts()[0]);
+        request.prompt.resize(request.prompt.size() - i);
+        request.max_tokens = 24;
+        request.min_tokens = 8;
+        request.end_tokens = {3, 5, 9};
+        request.sampling = {.temperature = i == 0 ? 0.0f : 1.2f,
+                            .top_p = i == 2 ? 0.9f : 1.0f,
+                            .top_k = i == 3 ? 40 : 0,
+                            .repetition_penalty = i == 1 ? 1.0f : 1.3f,
+                            .presence_penalty = 0.3f,
+                            .frequency_penalty = 0.2f,
+                            .seed = 5 + i,
+                            .logit_bias = {{3, 9.0f}, {7, -2.0f}}};
+        sinks.push_back(engine.submit(std::move(request)));
+      }
+      engine.run_all();
+      for (size_t i = 0; i < sinks.size(); ++i) {
+        EXPECT_FALSE(sinks[i]->ids.empty());
+        if (!device_sampling) {
+          want.push_back(sinks[i]->ids);
+        } else {
+          EXPECT_EQ(sinks[i]->ids, want[i]) << name << ' ' << i;
+        }
       }
     }
   }

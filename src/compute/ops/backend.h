@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string_view>
 
 #include "compute/device/device.h"
 #include "compute/ops/ops.h"
+#include "compute/ops/sampler.h"
 
 namespace hadal::ops {
 
@@ -15,6 +17,11 @@ class Backend {
   virtual std::string_view name() const = 0;  // "cpu", "cuda"
   virtual device::Device& device() = 0;
   virtual Ops& ops() = 0;
+  // The device's own sampler; null: logits are copied and sampled on the host.
+  virtual core::Result<std::unique_ptr<Sampler>> make_sampler(const SamplerShape& shape) {
+    (void)shape;
+    return std::unique_ptr<Sampler>();
+  }
 };
 
 }  // namespace hadal::ops

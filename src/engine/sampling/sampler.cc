@@ -20,8 +20,7 @@ bool better(const Candidate& a, const Candidate& b) {
 
 void apply_penalties(const RowInput& row) {
   const types::SamplingParams& p = *row.params;
-  if (row.seen != nullptr &&
-      (p.repetition_penalty != 1.0f || p.presence_penalty != 0.0f || p.frequency_penalty != 0.0f)) {
+  if (row.seen != nullptr && has_penalties(p)) {
     for (const SeenTokens::Entry& entry : row.seen->entries()) {
       float& logit = row.logits[static_cast<size_t>(entry.token)];
       if (p.repetition_penalty != 1.0f)
@@ -160,6 +159,22 @@ void add_logprobs(const RowInput& row, float top, Workspace& workspace, types::T
 
 Workspace::Workspace(uint32_t n_vocab) : candidates(n_vocab) {}
 
+bool has_penalties(const types::SamplingParams& params) {
+  return params.repetition_penalty != 1.0f || params.presence_penalty != 0.0f ||
+         params.frequency_penalty != 0.0f;
+}
+
+core::Error not_a_number() {
+  return {core::Code::kInternal,
+          "the model gave a logit that is not a number; the weights or this machine's arithmetic "
+          "are damaged"};
+}
+
+core::Error no_token_left() {
+  return {core::Code::kInternal,
+          "no token is allowed at this place: grammar, logit_bias and banned tokens exclude all"};
+}
+
 float gumbel_noise(uint64_t seed, uint64_t position, uint32_t stream, types::TokenId token) {
   const auto words =
       core::philox4x32({static_cast<uint32_t>(token), static_cast<uint32_t>(position),
@@ -184,15 +199,8 @@ core::Result<types::TokenEvent> sample_row(const RowInput& row, Workspace& works
     is_nan = is_nan || std::isnan(row.logits[t]);
   }
   const float top = row.logits.empty() ? kMinusInf : row.logits[argmax];
-  if (is_nan)
-    return core::Error{core::Code::kInternal,
-                       "the model gave a logit that is not a number; the weights or this machine's "
-                       "arithmetic are damaged"};
-  if (!(top > kMinusInf) || std::isinf(top)) {
-    return core::Error{
-        core::Code::kInternal,
-        "no token is allowed at this place: grammar, logit_bias and banned tokens exclude all"};
-  }
+  if (is_nan) return not_a_number();
+  if (!(top > kMinusInf) || std::isinf(top)) return no_token_left();
   types::TokenEvent event;
   event.token = static_cast<types::TokenId>(argmax);
   if (p.temperature > 0.0f) {

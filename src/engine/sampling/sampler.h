@@ -47,6 +47,13 @@ struct RowInput {
 // up.
 core::Result<types::TokenEvent> sample_row(const RowInput& row, Workspace& workspace);
 
+// Whether any token that was seen changes a logit.
+bool has_penalties(const types::SamplingParams& params);
+
+// The two ways in which a row has no next token.
+core::Error not_a_number();
+core::Error no_token_left();
+
 // The noise of one token: -log(-log(u)), u in (0, 1) from 24 bits. Shared by target and draft, so
 // that drafting cannot change a draw.
 float gumbel_noise(uint64_t seed, uint64_t position, uint32_t stream, types::TokenId token);

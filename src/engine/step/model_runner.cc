@@ -48,11 +48,11 @@ ModelRunner::ModelRunner(const model::Model& model, const ModelRunnerConfig& con
   traits_.fingerprint = config.fingerprint;
 }
 
-core::Result<std::unique_ptr<ModelRunner>> ModelRunner::make(const model::Model& model,
-                                                             device::Device& device,
-                                                             const ModelRunnerConfig& config) {
+core::Result<std::unique_ptr<ModelRunner>> ModelRunner::make(
+    const model::Model& model, device::Device& device, const ModelRunnerConfig& config,
+    std::unique_ptr<ops::Sampler> sampler) {
   std::unique_ptr<ModelRunner> made(new ModelRunner(model, config));
-  const core::Status allocated = made->allocate(device, config);
+  const core::Status allocated = made->allocate(device, config, std::move(sampler));
   if (allocated) return made;
   const RunnerPlan needed = plan(model, config);
   return core::Error{
@@ -69,12 +69,19 @@ core::Result<std::unique_ptr<ModelRunner>> ModelRunner::make(const model::Model&
       allocated.error().param};
 }
 
-core::Status ModelRunner::allocate(device::Device& device, const ModelRunnerConfig& config) {
+core::Status ModelRunner::allocate(device::Device& device, const ModelRunnerConfig& config,
+                                   std::unique_ptr<ops::Sampler> sampler) {
   const RunnerPlan needed = plan(model_, config);
   HADAL_TRY(slabs_, device.allocate(needed.blocks_bytes, device::Memory::kDevice));
   HADAL_TRY(slots_, device.allocate(needed.slots_bytes, device::Memory::kDevice));
   HADAL_TRY(snapshots_, device.allocate(needed.snapshots_bytes, device::Memory::kHost));
-  HADAL_TRY(logits_, model::LogitRows::make(model_, device, static_cast<int32_t>(config.n_slots)));
+  if (sampler != nullptr) {
+    HADAL_TRY(device_sampling_,
+              DeviceSampling::make(model_, device, std::move(sampler), config.n_slots));
+  } else {
+    HADAL_TRY(logits_,
+              model::LogitRows::make(model_, device, static_cast<int32_t>(config.n_slots)));
+  }
   HADAL_TRY(stream_, device.make_stream());
   HADAL_TRY(workspace_, model_.make_workspace(step_limits(config)));
   kv_ = {.slabs = slabs_.data(),
@@ -113,9 +120,7 @@ core::Status ModelRunner::accept(const types::Request& request) const {
 }
 
 void ModelRunner::begin(const SlotStart& start) {
-  SlotSeen& seen = seen_[start.slot];
-  if (seen.tokens) seen.tokens->clear();
-  seen.n_counted = 0;
+  forget(start.slot);
   switch (start.kind) {
     case Begin::kEmpty:
       model_.reset_slot(kv_, start.slot, *stream_);
@@ -146,6 +151,11 @@ void ModelRunner::seed(const SlotStart& start) {
 }
 
 void ModelRunner::end(uint32_t slot) {
+  forget(slot);
+}
+
+void ModelRunner::forget(uint32_t slot) {
+  if (device_sampling_) device_sampling_->forget(slot, *stream_);
   SlotSeen& seen = seen_[slot];
   if (seen.tokens) seen.tokens->clear();
   seen.n_counted = 0;
@@ -188,6 +198,7 @@ void ModelRunner::launch(std::span<const RunChunk> chunks) {
   ops::build_step_batch(model_.batch_shape(), flight.chunks, flight.batch);
   model_.forward(flight.batch, kv_, *workspace_, *stream_);
   const auto n_logits = static_cast<int32_t>(flight.batch.logit_rows.size());
+  if (device_sampling_) return device_sampling_->launch(chunks, *workspace_, *stream_);
   if (n_logits > 0) logits_.fetch(model_, *workspace_, 0, n_logits, *stream_);
 }
 
@@ -201,7 +212,11 @@ core::Status ModelRunner::collect(std::vector<RunResult>& results) {
     result.ended = false;
     result.error.clear();
     if (!running_[i].samples) continue;
-    sample(running_[i], logits_.row(row++), result);
+    if (device_sampling_) {
+      device_sampling_->take(row++, result);
+    } else {
+      sample(running_[i], logits_.row(row++), result);
+    }
   }
   Flight& flight = flights_[flight_];
   model_.commit(flight.batch, flight.n_accepted, kv_, *workspace_, *stream_);
@@ -209,10 +224,7 @@ core::Status ModelRunner::collect(std::vector<RunResult>& results) {
 }
 
 const sampling::SeenTokens* ModelRunner::seen(const RunChunk& chunk) {
-  const types::SamplingParams& params = chunk.request->sampling;
-  if (params.repetition_penalty == 1.0f && params.presence_penalty == 0.0f &&
-      params.frequency_penalty == 0.0f)
-    return nullptr;
+  if (!sampling::has_penalties(chunk.request->sampling)) return nullptr;
   SlotSeen& seen = seen_[chunk.slot];
   if (!seen.tokens) seen.tokens.emplace(traits_.n_vocab);
   for (; seen.n_counted < chunk.history.size(); ++seen.n_counted) {

@@ -11,6 +11,7 @@
 #include "compute/model/model.h"
 #include "compute/ops/step_batch.h"
 #include "engine/sampling/sampler.h"
+#include "engine/step/device_sampling.h"
 #include "engine/step/step_runner.h"
 
 namespace hadal::step {
@@ -40,11 +41,11 @@ struct RunnerPlan {
 class ModelRunner final : public StepRunner {
  public:
   static RunnerPlan plan(const model::Model& model, const ModelRunnerConfig& config);
-  // `model` and `device` outlive the runner. kOverloaded with the plan in words if memory does not
-  // suffice.
-  static core::Result<std::unique_ptr<ModelRunner>> make(const model::Model& model,
-                                                         device::Device& device,
-                                                         const ModelRunnerConfig& config);
+  // `model` and `device` outlive the runner. With a sampler of the device tokens are chosen there,
+  // else on the host. kOverloaded with the plan in words if memory does not suffice.
+  static core::Result<std::unique_ptr<ModelRunner>> make(
+      const model::Model& model, device::Device& device, const ModelRunnerConfig& config,
+      std::unique_ptr<ops::Sampler> sampler = nullptr);
 
   const RunnerTraits& traits() const override { return traits_; }
   uint32_t tokens_per_step(const types::Request&) const override { return 1; }
@@ -73,7 +74,9 @@ class ModelRunner final : public StepRunner {
   };
 
   ModelRunner(const model::Model& model, const ModelRunnerConfig& config);
-  core::Status allocate(device::Device& device, const ModelRunnerConfig& config);
+  core::Status allocate(device::Device& device, const ModelRunnerConfig& config,
+                        std::unique_ptr<ops::Sampler> sampler);
+  void forget(uint32_t slot);
   void sample(const RunChunk& chunk, std::span<float> logits, RunResult& result);
   const sampling::SeenTokens* seen(const RunChunk& chunk);
 
@@ -85,6 +88,7 @@ class ModelRunner final : public StepRunner {
   ops::KvView kv_;
   model::WorkspacePtr workspace_;
   std::unique_ptr<device::Stream> stream_;
+  std::unique_ptr<DeviceSampling> device_sampling_;  // null: on the host
   sampling::Workspace sampling_;
   std::vector<SlotSeen> seen_;
   std::vector<uint8_t> seed_images_;  // of seed()
