@@ -67,17 +67,22 @@ void launch_rows(const BoundaryTerms& p, int64_t n, const Gpu& gpu, cudaStream_t
   HADAL_CHECK(aligned(p.streams, p.d) && aligned(p.y, p.y_stride) && aligned(p.h, p.h_stride) &&
                   aligned(p.tap, p.tap_stride) && aligned(p.norm, 0),
               "a boundary's rows begin at multiples of 16 bytes");
-  constexpr int64_t kBlocksPerSm = 5;  // what registers have room for
+  // Up to here a cluster per row is faster: one row is spread over eight multiprocessors.
+  constexpr int64_t kFewRows = 16;
+  if (n > kFewRows) {
+    const int64_t blocks = std::min<int64_t>(n, std::max(1, gpu.sm_count));
+    boundary_block_kernel<<<static_cast<unsigned>(blocks), kBlockThreads, 0, stream>>>(p, n);
+    return;
+  }
   const int slices = MixShape{p.d}.n_slices();
-  const int64_t clusters = std::min(n, std::max<int64_t>(1, kBlocksPerSm * gpu.sm_count / slices));
   cudaLaunchConfig_t config =
-      launch_shape(dim3(static_cast<unsigned>(clusters * slices)), kRowsThreads, 0, stream);
+      launch_shape(dim3(static_cast<unsigned>(n * slices)), kClusterThreads, 0, stream);
   cudaLaunchAttribute cluster = {};
   cluster.id = cudaLaunchAttributeClusterDimension;
   cluster.val.clusterDim = {static_cast<unsigned>(slices), 1, 1};
   config.attrs = &cluster;
   config.numAttrs = 1;
-  cudaLaunchKernelEx(&config, boundary_rows_kernel, p, n);
+  cudaLaunchKernelEx(&config, boundary_cluster_kernel, p);
 }
 
 // Both start while the kernel before still runs, and wait in the kernel: the first has fetched its

@@ -52,28 +52,35 @@ __device__ __forceinline__ void multiply_tile(const BoundaryTerms& p, int64_t fi
                                               const uint4* weights, uint32_t arrived, float* to) {
   const int lane = threadIdx.x % 32, low = lane / 4, high = low + 8;
   const auto n = static_cast<int>(min(static_cast<int64_t>(kTileRows), p.n_mix - first));
-  uint4 x[kMaxUnits][2];
-#pragma unroll
-  for (int u = 0; u < kMaxUnits; ++u) {
-    const uint16_t* at =
-        p.streams + (first * 4 + stream + u % 2) * p.d + channel + u / 2 * MixShape::kChunk;
-    x[u][0] = x[u][1] = make_uint4(0, 0, 0, 0);
-    if (u < n_units && low < n)
-      x[u][0] = *reinterpret_cast<const uint4*>(at + static_cast<int64_t>(low) * 4 * p.d);
-    if (u < n_units && high < n)
-      x[u][1] = *reinterpret_cast<const uint4*>(at + static_cast<int64_t>(high) * 4 * p.d);
-  }
-  barrier_wait(arrived);
   float d[kSets][3][4] = {};
+  // One tile: all loads at once. Many: half of them, so that four blocks have room for registers.
+  constexpr int kHeld = kSets == 1 ? kMaxUnits : kMaxUnits / 2;
 #pragma unroll
-  for (int u = 0; u < kMaxUnits; ++u) {
-    if (u >= n_units) break;
+  for (int begin = 0; begin < kMaxUnits; begin += kHeld) {
+    uint4 x[kHeld][2];
 #pragma unroll
-    for (int s = 0; s < kSets; ++s) {
+    for (int i = 0; i < kHeld; ++i) {
+      const int u = begin + i;
+      const uint16_t* at =
+          p.streams + (first * 4 + stream + u % 2) * p.d + channel + u / 2 * MixShape::kChunk;
+      x[i][0] = x[i][1] = make_uint4(0, 0, 0, 0);
+      if (u < n_units && low < n)
+        x[i][0] = *reinterpret_cast<const uint4*>(at + static_cast<int64_t>(low) * 4 * p.d);
+      if (u < n_units && high < n)
+        x[i][1] = *reinterpret_cast<const uint4*>(at + static_cast<int64_t>(high) * 4 * p.d);
+    }
+    if (begin == 0) barrier_wait(arrived);
 #pragma unroll
-      for (int piece = 0; piece < 3; ++piece)
-        multiply_unit(d[s][piece], x[u][0], x[u][1],
-                      weights[(u * 9 + piece * 3 + set + s) * 32 + lane]);
+    for (int i = 0; i < kHeld; ++i) {
+      const int u = begin + i;
+      if (u >= n_units) break;
+#pragma unroll
+      for (int s = 0; s < kSets; ++s) {
+#pragma unroll
+        for (int piece = 0; piece < 3; ++piece)
+          multiply_unit(d[s][piece], x[i][0], x[i][1],
+                        weights[(u * 9 + piece * 3 + set + s) * 32 + lane]);
+      }
     }
   }
 #pragma unroll
@@ -90,7 +97,8 @@ __device__ __forceinline__ void multiply_tile(const BoundaryTerms& p, int64_t fi
 }
 
 template <bool kManyTiles>
-__global__ void __launch_bounds__((kManyTiles ? kManyTilesWarps : kFewTilesWarps) * 32)
+__global__ void __launch_bounds__((kManyTiles ? kManyTilesWarps : kFewTilesWarps) * 32,
+                                  kManyTiles ? 4 : 1)
     boundary_mix_kernel(BoundaryTerms p, MixShape shape) {
   extern __shared__ __align__(128) uint4 weights[];  // [units][9][32]
   __shared__ __align__(8) uint64_t arrived;

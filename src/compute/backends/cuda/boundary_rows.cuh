@@ -6,13 +6,11 @@
 #include "compute/backends/cuda/elements.cuh"
 #include "compute/backends/cuda/mix_pack.h"
 
-// Expand, tap, collapse and norm of a packed shape: a cluster of blocks per row, one block per
-// slice of channels, one thread per 8 channels of all streams.
+// Expand, tap, collapse and norm of a packed shape: one thread per unit, 8 channels of all streams.
 namespace hadal::cuda {
 
 inline constexpr int kUnitChannels = 8;
 inline constexpr int kSliceUnits = MixShape::kSliceChannels / kUnitChannels;
-inline constexpr int kRowsThreads = 96;  // kSliceUnits in whole warps
 
 // Eight bf16 channels of one stream.
 struct Channels {
@@ -100,112 +98,157 @@ __device__ __forceinline__ uint4 norm_unit(uint4 h, uint4 weight, float r) {
   return narrow(out);
 }
 
-// Sums of squares of a slice: lane l of 8 adds the units l, l + 8, ... in order, then the lanes
-// pairwise. `mine` is {h, streams} of this thread's unit; the first warp gets the sums.
-__device__ __forceinline__ float2 slice_sums(float2 mine, int n_units, float2* buffer) {
-  if (static_cast<int>(threadIdx.x) < n_units) buffer[threadIdx.x] = mine;
-  __syncthreads();
+// Sum of squares of lane `lane` of 8 of a slice of `n_units` units: the units lane, lane + 8, ...
+// in order. The lanes are then added pairwise, and the slices in order.
+__device__ __forceinline__ float2 lane_squares(const float2* units, int n_units, int lane) {
   float2 s = make_float2(0, 0);
-  if (threadIdx.x < 32) {
-    for (int u = threadIdx.x % 8; u < n_units; u += 8) {
-      s.x += buffer[u].x;
-      s.y += buffer[u].y;
-    }
+  for (int u = lane; u < n_units; u += 8) {
+    s.x += units[u].x;
+    s.y += units[u].y;
+  }
 #pragma unroll
-    for (int step = 4; step > 0; step /= 2) {
-      s.x += __shfl_xor_sync(0xFFFFFFFFu, s.x, step);
-      s.y += __shfl_xor_sync(0xFFFFFFFFu, s.y, step);
-    }
+  for (int step = 4; step > 0; step /= 2) {
+    s.x += __shfl_xor_sync(0xFFFFFFFFu, s.x, step);
+    s.y += __shfl_xor_sync(0xFFFFFFFFu, s.y, step);
   }
   return s;
 }
-
-// What a thread needs of one row, fetched while it works on the row before.
-struct RowInput {
-  uint4 x[4], y;
-  float coefficient;  // thread i of 24: post, comb or pre
-};
-__device__ __forceinline__ RowInput fetch_row(const BoundaryTerms& p, int64_t t, int64_t at,
-                                              bool has_unit) {
-  RowInput in = {};
-  if (has_unit) {
-    const uint16_t* row = p.streams + t * 4 * p.d + at;
-#pragma unroll
-    for (int j = 0; j < 4; ++j) in.x[j] = *reinterpret_cast<const uint4*>(row + j * p.d);
-    if (p.y != nullptr && t < p.n_expand)
-      in.y = *reinterpret_cast<const uint4*>(p.y + t * p.y_stride + at);
+__device__ __forceinline__ float2 add_slices(const float2* slices, int n) {
+  float2 total = slices[0];
+  for (int s = 1; s < n; ++s) {
+    total.x += slices[s].x;
+    total.y += slices[s].y;
   }
-  const int i = threadIdx.x;
-  if (i < 20 && p.y != nullptr && t < p.n_expand)
-    in.coefficient = i < 4 ? p.post[t * 4 + i] : p.comb[t * 16 + i - 4];
-  if (i >= 20 && i < 24 && p.norm != nullptr && t < p.n_rows)
-    in.coefficient = p.pre_in[t * 4 + i - 20];
-  return in;
+  return total;
 }
 
-// `n` rows by the clusters of the grid in turn.
-__global__ void __launch_bounds__(kRowsThreads) boundary_rows_kernel(BoundaryTerms p, int64_t n) {
+// What one thread does with its unit of one row.
+struct RowUnit {
+  uint4 x[4], y, h, weight;
+  int64_t at;  // its first channel
+  bool exists;
+
+  __device__ void fetch(const BoundaryTerms& p, int64_t t) {
+    if (!exists) return;
+    const uint16_t* row = p.streams + t * 4 * p.d + at;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) x[j] = *reinterpret_cast<const uint4*>(row + j * p.d);
+    if (p.expands(t)) y = *reinterpret_cast<const uint4*>(p.y + t * p.y_stride + at);
+  }
+  // Expand, tap, collapse. `w`: post [4], comb [16], pre [4]. Gives the sums of squares of h and of
+  // the streams.
+  __device__ float2 work(const BoundaryTerms& p, int64_t t, const float* w) {
+    float2 squares = make_float2(0, 0);
+    if (!exists) return squares;
+    if (p.expands(t)) {
+      uint16_t* row = p.streams + t * 4 * p.d + at;
+      expand_unit(x, y, w, w + 4);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) *reinterpret_cast<uint4*>(row + j * p.d) = x[j];
+    }
+    if (p.taps(t)) *reinterpret_cast<uint4*>(p.tap + t * p.tap_stride + at) = mean_unit(x);
+    if (p.collapses(t)) {
+      h = collapse_unit(x, w + 20);
+      squares.x = square_sum(h);
+    }
+    if (p.mixes(t)) squares.y = square_sum(x);
+    return squares;
+  }
+  __device__ void finish(const BoundaryTerms& p, int64_t t, float2 total) {
+    if (p.mixes(t) && at == 0 && exists) p.squares[t] = total.y;
+    if (!p.collapses(t) || !exists) return;
+    const float mean = __fdiv_rn(total.x, static_cast<float>(p.d));
+    const float r = __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(mean, p.norm_eps)));
+    *reinterpret_cast<uint4*>(p.h + t * p.h_stride + at) = norm_unit(h, weight, r);
+  }
+};
+
+// Thread i of 24: its coefficient of row t.
+__device__ __forceinline__ float fetch_coefficient(const BoundaryTerms& p, int64_t t) {
+  const int i = threadIdx.x;
+  if (i < 20 && p.expands(t)) return i < 4 ? p.post[t * 4 + i] : p.comb[t * 16 + i - 4];
+  if (i >= 20 && i < 24 && p.collapses(t)) return p.pre_in[t * 4 + i - 20];
+  return 0;
+}
+
+// Few rows: a cluster of blocks per row, one block per slice.
+inline constexpr int kClusterThreads = 96;  // kSliceUnits in whole warps
+__global__ void __launch_bounds__(kClusterThreads) boundary_cluster_kernel(BoundaryTerms p) {
   namespace cg = cooperative_groups;
-  __shared__ float2 units[2][kSliceUnits];
-  __shared__ float2 slices[2][MixShape::kMaxSlices];
-  __shared__ float coefficients[2][24];
+  __shared__ float2 units[kSliceUnits];
+  __shared__ float2 slices[MixShape::kMaxSlices];
+  __shared__ float coefficients[24];
   asm volatile("griddepcontrol.launch_dependents;");
   const cg::cluster_group cluster = cg::this_cluster();
   const int n_slices = static_cast<int>(cluster.num_blocks());
   const int slice = static_cast<int>(cluster.block_rank());
   const int n_units = min(kSliceUnits, static_cast<int>(p.d / kUnitChannels) - slice * kSliceUnits);
-  const int64_t at =
+  const int64_t t = blockIdx.x / n_slices;
+  RowUnit unit = {};
+  unit.at =
       static_cast<int64_t>(slice * kSliceUnits + static_cast<int>(threadIdx.x)) * kUnitChannels;
-  const bool has_unit = static_cast<int>(threadIdx.x) < n_units;
-  const int64_t n_clusters = gridDim.x / n_slices;
-  uint4 weight = {};
-  if (has_unit && p.norm != nullptr) weight = *reinterpret_cast<const uint4*>(p.norm + at);
-  RowInput next = fetch_row(p, blockIdx.x / n_slices, at, has_unit);
-  cluster.sync();  // all blocks of the cluster run: their memory may be written
-  int turn = 0;    // a buffer is written again only when all have read what it held
-  for (int64_t t = blockIdx.x / n_slices; t < n; t += n_clusters, turn ^= 1) {
-    const bool expands = p.y != nullptr && t < p.n_expand;
-    const bool taps = p.tap != nullptr && t < p.n_rows;
-    const bool collapses = p.norm != nullptr && t < p.n_rows;
-    const bool mixes = p.mix != nullptr && t < p.n_mix;
-    RowInput in = next;
-    if (threadIdx.x < 24) coefficients[turn][threadIdx.x] = in.coefficient;
-    if (t + n_clusters < n) next = fetch_row(p, t + n_clusters, at, has_unit);
-    __syncthreads();
-    const float* w = coefficients[turn];
-    uint4 h = {};
-    float2 squares = make_float2(0, 0);
-    if (has_unit) {
-      if (expands) {
-        uint16_t* row = p.streams + t * 4 * p.d + at;
-        expand_unit(in.x, in.y, w, w + 4);
+  unit.exists = static_cast<int>(threadIdx.x) < n_units;
+  unit.fetch(p, t);
+  if (unit.exists && p.collapses(t))
+    unit.weight = *reinterpret_cast<const uint4*>(p.norm + unit.at);
+  if (threadIdx.x < 24) coefficients[threadIdx.x] = fetch_coefficient(p, t);
+  const bool sums_up = p.collapses(t) || p.mixes(t);  // the same in all blocks of the row
+  if (sums_up) cluster.barrier_arrive();
+  __syncthreads();
+  const float2 squares = unit.work(p, t, coefficients);
+  if (!sums_up) return;
+  if (unit.exists) units[threadIdx.x] = squares;
+  __syncthreads();
+  float2 sums = {};
+  if (threadIdx.x < 32) sums = lane_squares(units, n_units, threadIdx.x % 8);
+  cluster.barrier_wait();  // all blocks of the row run: their memory may be written
+  // Lane s of the first warp tells block s.
+  if (static_cast<int>(threadIdx.x) < n_slices)
+    *cluster.map_shared_rank(&slices[slice], threadIdx.x) = sums;
+  cluster.sync();
+  unit.finish(p, t, add_slices(slices, n_slices));
+}
+
+// Many rows: a block per row at a time, which fetches the next row while it works.
+inline constexpr int kBlockThreads = MixShape::kMaxSlices * kSliceUnits;
+__global__ void __launch_bounds__(kBlockThreads, 1)
+    boundary_block_kernel(BoundaryTerms p, int64_t n) {
+  __shared__ float2 units[2][kBlockThreads];
+  __shared__ float2 slices[2][MixShape::kMaxSlices];
+  __shared__ float coefficients[2][24];
+  asm volatile("griddepcontrol.launch_dependents;");
+  const int me = threadIdx.x, n_units = static_cast<int>(p.d / kUnitChannels);
+  const int n_slices = (n_units + kSliceUnits - 1) / kSliceUnits;
+  RowUnit unit = {};
+  unit.at = static_cast<int64_t>(me) * kUnitChannels;
+  unit.exists = me < n_units;
+  if (unit.exists && p.norm != nullptr)
+    unit.weight = *reinterpret_cast<const uint4*>(p.norm + unit.at);
+  RowUnit next = unit;
+  next.fetch(p, blockIdx.x);
+  float coefficient = fetch_coefficient(p, blockIdx.x);
+  int turn = 0;  // a buffer is written again only when all have read what it held
+  for (int64_t t = blockIdx.x; t < n; t += gridDim.x, turn ^= 1) {
 #pragma unroll
-        for (int j = 0; j < 4; ++j) *reinterpret_cast<uint4*>(row + j * p.d) = in.x[j];
-      }
-      if (taps) *reinterpret_cast<uint4*>(p.tap + t * p.tap_stride + at) = mean_unit(in.x);
-      if (collapses) {
-        h = collapse_unit(in.x, w + 20);
-        squares.x = square_sum(h);
-      }
-      if (mixes) squares.y = square_sum(in.x);
+    for (int j = 0; j < 4; ++j) unit.x[j] = next.x[j];
+    unit.y = next.y;
+    if (me < 24) coefficients[turn][me] = coefficient;
+    if (t + gridDim.x < n) {
+      next.fetch(p, t + gridDim.x);
+      coefficient = fetch_coefficient(p, t + gridDim.x);
     }
-    if (!collapses && !mixes) continue;  // the same in all blocks of the row
-    const float2 sums = slice_sums(squares, n_units, units[turn]);
-    if (static_cast<int>(threadIdx.x) < n_slices) {
-      // Lane s of the first warp tells block s.
-      *cluster.map_shared_rank(&slices[turn][slice], threadIdx.x) = sums;
+    __syncthreads();
+    units[turn][me] = unit.work(p, t, coefficients[turn]);
+    if (!p.collapses(t) && !p.mixes(t)) continue;  // the same in all threads
+    __syncthreads();
+    const int slice = me / 8;
+    if (me < MixShape::kMaxSlices * 8) {
+      const int here = max(0, min(kSliceUnits, n_units - slice * kSliceUnits));
+      const float2 s = lane_squares(units[turn] + slice * kSliceUnits, here, me % 8);
+      if (me % 8 == 0) slices[turn][slice] = s;
     }
-    cluster.sync();
-    float2 total = slices[turn][0];
-    for (int s = 1; s < n_slices; ++s) {
-      total.x += slices[turn][s].x;
-      total.y += slices[turn][s].y;
-    }
-    if (mixes && slice == 0 && threadIdx.x == 0) p.squares[t] = total.y;
-    if (!collapses || !has_unit) continue;
-    const float mean = __fdiv_rn(total.x, static_cast<float>(p.d));
-    const float r = __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(mean, p.norm_eps)));
-    *reinterpret_cast<uint4*>(p.h + t * p.h_stride + at) = norm_unit(h, weight, r);
+    __syncthreads();
+    unit.finish(p, t, add_slices(slices[turn], n_slices));
   }
 }
 

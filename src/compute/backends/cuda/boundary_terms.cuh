@@ -33,6 +33,10 @@ struct BoundaryTerms {
   float* squares;  // [n_mix] sum of squares of a row's streams
   float* partial;  // [tiles][parts][16][24]
 
+  __device__ bool expands(int64_t t) const { return y != nullptr && t < n_expand; }
+  __device__ bool taps(int64_t t) const { return tap != nullptr && t < n_rows; }
+  __device__ bool collapses(int64_t t) const { return norm != nullptr && t < n_rows; }
+  __device__ bool mixes(int64_t t) const { return mix != nullptr && t < n_mix; }
   __host__ __device__ int n_tiles() const { return (n_mix + kTileRows - 1) / kTileRows; }
 };
 
