@@ -237,8 +237,12 @@ void add_serve(CLI::App& app, std::function<int()>& chosen) {
 
 void add_bench(CLI::App& bench, BenchOpsOptions& ops, BenchStepOptions& step,
                std::function<int()>& chosen) {
-  CLI::App* o = bench.add_subcommand("ops", "products of rows with packed weights");
+  CLI::App* o =
+      bench.add_subcommand("ops", "ops at the released sizes, beside what the device can do");
   o->footer("example: hadal bench ops --threads 2 --json");
+  o->add_option("--backend", ops.backend,
+                "cpu: products of rows with packed weights (default); cuda: every op")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
   o->add_option("--threads", ops.threads, "threads that compute (default 1)")
       ->check(CLI::Range(1, 1024));
   o->add_option("--cpu-level", ops.cpu_level, "base, avx2, avx512 or avx512bf16 (default: best)");

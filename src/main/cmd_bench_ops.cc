@@ -14,6 +14,8 @@
 #include <fmt/format.h>
 
 #include "compute/backends/cpu/linear.h"
+#include "main/backend_choice.h"
+#include "main/bench_device_ops.h"
 #include "main/cmd_bench_limits.h"
 #include "main/commands.h"
 
@@ -273,6 +275,16 @@ class OpsBench {
 }  // namespace
 
 int cmd_bench_ops(const BenchOpsOptions& options) {
+  if (options.backend != "cpu") {
+    ModelFlags flags;
+    flags.backend = options.backend;
+    auto backend = make_backend(flags);
+    if (!backend) {
+      fmt::print(stderr, "hadal bench ops: {}\n", backend.error().message);
+      return 2;
+    }
+    return bench_device_ops(**backend, options.json);
+  }
   const auto level = cpu::choose_level(options.cpu_level);
   if (!level) {
     fmt::print(stderr, "hadal bench ops: {}\n", level.error().message);

@@ -106,6 +106,7 @@ int cmd_bench_cache(const BenchCacheOptions& options);
 
 // Products beside this machine's limits, one line a workload.
 struct BenchOpsOptions {
+  std::string backend = "cpu";
   std::string cpu_level;
   int threads = 1;
   bool json = false;

@@ -10,6 +10,13 @@
 
 namespace hadal::ops {
 
+// What a device does at most: bytes a second read from its memory, bf16 products a second with f32
+// sums (two operations each).
+struct Peaks {
+  double read_bytes = 0;
+  double bf16_flops = 0;
+};
+
 // What a backend gives to the program: one device with its op set. Owns both.
 class Backend {
  public:
@@ -21,6 +28,12 @@ class Backend {
   virtual core::Result<std::unique_ptr<Sampler>> make_sampler(const SamplerShape& shape) {
     (void)shape;
     return std::unique_ptr<Sampler>();
+  }
+  // Measured now, in about 0.2 s; for benchmarks. The host's are measured by `hadal bench ops`
+  // itself.
+  virtual core::Result<Peaks> measure_peaks() {
+    return core::Error{core::Code::kInvalidRequest, "this backend does not measure its peaks",
+                       "backend"};
   }
 };
 
