@@ -289,9 +289,10 @@ __global__ void __cluster_dims__(kBlocks, 1, 1) __launch_bounds__(kThreads, 1)
 }  // namespace
 
 bool attend_cluster_takes(const AttendJob& job, int most_places, const Gpu& gpu) {
-  // A block walks a row in about the time of three rounds of clusters.
+  // Clusters do not cross the GPU's processor groups, so not every multiprocessor takes part; and a
+  // second round of clusters takes as long as blocks that walk.
   return most_places <= kMostPlaces && gpu.smem_optin >= kSharedBytes &&
-         job.n_rows * kBlocks <= 2 * gpu.sm_count;
+         job.n_rows * (kBlocks + 1) <= gpu.sm_count;
 }
 
 void launch_attend_cluster(const AttendJob& job, cudaStream_t stream) {

@@ -53,11 +53,13 @@ struct Keys {
   uint32_t scales[2];  // a byte a group
 };
 
+// A row's query as its products take it, in shared memory.
 struct Query {
-  uint32_t b[kHeads / 8][kGroups][2];
-  float scale[kHeads / 8][2][kGroups];   // a quarter of the group's
-  float offset[kHeads / 8][2][kGroups];  // kFloatOffset plus what the shift of the keys adds
-  float weight[kHeads / 8][2];
+  uint2 b[kHeads / 8][kGroups][32];  // by lane
+  // Of the two columns of a lane's quad place: a quarter of the group's scale, and kFloatOffset
+  // plus what the shift of the keys adds.
+  float4 scale_offset[kHeads / 8][kGroups][4];
+  float2 weight[kHeads / 8][4];
 };
 
 struct Scorer {
@@ -68,37 +70,41 @@ struct Scorer {
   // Head of the product column `column` of the n-th group of eight.
   __device__ static int head(int n, int column) { return column / 2 * 8 + 2 * n + column % 2; }
 
-  __device__ __forceinline__ void load_query(int row, Query& q) const {
+  // The n-th group of eight heads, by a warp.
+  __device__ __forceinline__ void prepare(int row, int n, Query& q) const {
     const uint8_t* iq = job.iq + row * job.iq_stride;
     constexpr int kRecord = 68;
+    const uint8_t* record = iq + head(n, lane / 4) * kRecord;
+    uint32_t words[kGroups];
 #pragma unroll
-    for (int n = 0; n < kHeads / 8; ++n) {
-      const uint8_t* record = iq + head(n, lane / 4) * kRecord;
+    for (int g = 0; g < kGroups; ++g)
+      words[g] = __ldg(reinterpret_cast<const uint32_t*>(record + 16 * g + lane % 4 * 4));
+    uint32_t scales[2];
+    float weight[2];
 #pragma unroll
-      for (int g = 0; g < kGroups; ++g) {
-        const uint32_t word = *reinterpret_cast<const uint32_t*>(record + 16 * g + lane % 4 * 4);
-        q.b[n][g][0] = doubled(word & 0xFFFFu);
-        q.b[n][g][1] = doubled(word >> 16);
-        // Sum of the column's 32 codes, of which the four lanes of a quad hold eight each.
-        int sum = __dp4a(static_cast<int>(q.b[n][g][0]), 0x01010101, 0);
-        sum = __dp4a(static_cast<int>(q.b[n][g][1]), 0x01010101, sum);
-        sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 1);
-        sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 2);
+    for (int j = 0; j < 2; ++j) {
+      const int h = head(n, lane % 4 * 2 + j);
+      scales[j] = __ldg(reinterpret_cast<const uint32_t*>(iq + h * kRecord + 64));
+      weight[j] = snap_bf16(__ldg(job.hw + row * job.hw_stride + h));
+    }
+    if (lane < 4) q.weight[n][lane] = {weight[0], weight[1]};
 #pragma unroll
-        for (int j = 0; j < 2; ++j)  // this lane's product columns, from the quad that has them
-          q.offset[n][j][g] =
-              kFloatOffset +
-              static_cast<float>(12 * __shfl_sync(0xFFFFFFFFu, sum, (lane % 4 * 2 + j) * 4));
+    for (int g = 0; g < kGroups; ++g) {
+      const uint2 b = {doubled(words[g] & 0xFFFFu), doubled(words[g] >> 16)};
+      q.b[n][g][lane] = b;
+      // Sum of the column's 32 codes, of which the four lanes of a quad hold eight each.
+      int sum = __dp4a(static_cast<int>(b.x), 0x01010101, 0);
+      sum = __dp4a(static_cast<int>(b.y), 0x01010101, sum);
+      sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 1);
+      sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 2);
+      float scale[2], offset[2];
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {  // this lane's product columns, from the quad that has them
+        offset[j] = kFloatOffset +
+                    static_cast<float>(12 * __shfl_sync(0xFFFFFFFFu, sum, (lane % 4 * 2 + j) * 4));
+        scale[j] = e8m0_to_float(scales[j] >> 8 * g & 0xFFu) * 0.25f;
       }
-#pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        const int h = head(n, lane % 4 * 2 + j);
-        const uint32_t scales = *reinterpret_cast<const uint32_t*>(iq + h * kRecord + 64);
-#pragma unroll
-        for (int g = 0; g < kGroups; ++g)
-          q.scale[n][j][g] = e8m0_to_float(scales >> 8 * g & 0xFFu) * 0.25f;
-        q.weight[n][j] = snap_bf16(job.hw[row * job.hw_stride + h]);
-      }
+      if (lane < 4) q.scale_offset[n][g][lane] = {scale[0], scale[1], offset[0], offset[1]};
     }
   }
 
@@ -124,7 +130,9 @@ struct Scorer {
   }
 
   // Scores of the lane's two keys, in lanes 3 of each quad.
-  __device__ __forceinline__ void score(const Keys& keys, const Query& q, float (&out)[2]) const {
+  __device__ __forceinline__ void score(const Keys& keys, const Query& q,
+                                        const uint2 (&b)[kHeads / 8][kGroups],
+                                        float (&out)[2]) const {
     uint32_t a[kGroups][4];
     float scale[2][kGroups];
 #pragma unroll
@@ -144,17 +152,21 @@ struct Scorer {
 #pragma unroll
       for (int g = 0; g < kGroups; ++g) {
         int32_t c[4] = {kFloatBias, kFloatBias, kFloatBias, kFloatBias};
-        multiply(c, a[g], q.b[n][g][0], q.b[n][g][1]);
+        multiply(c, a[g], b[n][g].x, b[n][g].y);
+        const float4 so = q.scale_offset[n][g][lane % 4];
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          const float sum = __int_as_float(c[i]) - q.offset[n][i % 2][g];
+          const float sum = __int_as_float(c[i]) - (i % 2 == 0 ? so.z : so.w);
           // The product is exact, so the fused sum rounds once, as the reference's does.
-          dot[i / 2][i % 2] = fmaf(sum, scale[i / 2][g] * q.scale[n][i % 2][g], dot[i / 2][i % 2]);
+          dot[i / 2][i % 2] =
+              fmaf(sum, scale[i / 2][g] * (i % 2 == 0 ? so.x : so.y), dot[i / 2][i % 2]);
         }
       }
+      const float2 weight = q.weight[n][lane % 4];
 #pragma unroll
       for (int i = 0; i < 4; ++i)
-        term[i / 2][2 * n + i % 2] = fmaxf(dot[i / 2][i % 2], 0.0f) * q.weight[n][i % 2];
+        term[i / 2][2 * n + i % 2] =
+            fmaxf(dot[i / 2][i % 2], 0.0f) * (i % 2 == 0 ? weight.x : weight.y);
     }
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
@@ -173,29 +185,45 @@ struct Scorer {
   }
 };
 
-// Warps of a block share a row's keys (warps_per_row 4), or take a row each of as many (1).
-__global__ void __launch_bounds__(kWarps * 32, 2)
-    score_mma_kernel(const __grid_constant__ IndexJob job, int warps_per_row, int n_rows) {
+// Warps of a block share a row's keys (kShared), or take a row each of as many.
+template <bool kShared>
+__global__ void __launch_bounds__(kWarps * 32, 3)
+    score_mma_kernel(const __grid_constant__ IndexJob job, int n_rows) {
+  __shared__ Query queries[kShared ? 1 : kWarps];
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int of_tile =
-      static_cast<int>(blockIdx.y) * (kWarps / warps_per_row) + warp / warps_per_row;
+      kShared ? static_cast<int>(blockIdx.y) : static_cast<int>(blockIdx.y) * kWarps + warp;
   if (of_tile >= n_rows) return;
   const int row = job.first_row + of_tile;
   const Domain domain(job, row);
-  if (trivial(job, row, domain)) return;
-  int first = (static_cast<int>(blockIdx.x) * warps_per_row + warp % warps_per_row) * kTile;
-  const int step = static_cast<int>(gridDim.x) * warps_per_row * kTile;
-  if (first >= domain.count) return;
+  const int warps = kShared ? kWarps : 1;
+  const int base = static_cast<int>(blockIdx.x) * warps * kTile;
+  if (base >= domain.count || trivial(job, row, domain)) return;
+  int first = base + (kShared ? warp : 0) * kTile;
+  const int step = static_cast<int>(gridDim.x) * warps * kTile;
   const Scorer scorer{job, job.step.tables + job.step.seq(row).table_offset, lane};
   Keys keys = scorer.load_keys(domain, first);
-  Query query;
-  scorer.load_query(row, query);
+  Query& query = queries[kShared ? 0 : warp];
+  if constexpr (kShared) {
+    static_assert(kHeads / 8 == kWarps);
+    scorer.prepare(row, warp, query);
+    __syncthreads();
+  } else {
+#pragma unroll 1
+    for (int n = 0; n < kHeads / 8; ++n) scorer.prepare(row, n, query);
+    __syncwarp();
+  }
+  uint2 b[kHeads / 8][kGroups];
+#pragma unroll
+  for (int n = 0; n < kHeads / 8; ++n)
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) b[n][g] = query.b[n][g][lane];
   uint32_t* ranks = job.ranks + of_tile * job.stride;
   for (; first < domain.count; first += step) {
     const Keys now = keys;
     keys = scorer.load_keys(domain, first + step);
     float score[2];
-    scorer.score(now, query, score);
+    scorer.score(now, query, b, score);
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
       const int i = first + lane / 4 + 8 * e;
@@ -215,13 +243,16 @@ bool index_mma_takes(const IndexJob& job) {
 }
 
 void launch_score_mma(const IndexJob& job, int rows, const Gpu& gpu, cudaStream_t stream) {
-  const int warps_per_row = rows <= 2 * gpu.sm_count ? kWarps : 1;
-  const int in_y = (rows * warps_per_row + kWarps - 1) / kWarps;
-  const int64_t keys = static_cast<int64_t>(warps_per_row) * kTile;
+  const bool shared = rows <= 2 * gpu.sm_count;
+  const int in_y = shared ? rows : (rows + kWarps - 1) / kWarps;
+  const int64_t keys = static_cast<int64_t>(shared ? kWarps : 1) * kTile;
   const int64_t most = (job.stride + keys - 1) / keys;
-  const int64_t wanted = std::max<int64_t>(1, (3 * gpu.sm_count + in_y - 1) / in_y);
+  const int64_t wanted = std::max<int64_t>(1, 3 * gpu.sm_count / in_y);  // three blocks fit
   const dim3 grid(static_cast<unsigned>(std::min(most, wanted)), static_cast<unsigned>(in_y));
-  score_mma_kernel<<<grid, kWarps * 32, 0, stream>>>(job, warps_per_row, rows);
+  if (shared)
+    score_mma_kernel<true><<<grid, kWarps * 32, 0, stream>>>(job, rows);
+  else
+    score_mma_kernel<false><<<grid, kWarps * 32, 0, stream>>>(job, rows);
 }
 
 }  // namespace hadal::cuda

@@ -15,19 +15,18 @@ namespace cg = cooperative_groups;
 
 constexpr int kThreads = 1024;
 constexpr int kMostBlocks = 8;
-constexpr int kItems = 16;  // of a thread, when they are kept in registers
 constexpr int kBins = 2048;
 
 struct Shared {
   uint32_t histogram[kBins];
   uint32_t total[kBins];
   uint32_t warp_total[32];
-  uint32_t found[2];
+  uint3 found;  // the bin, what is wanted of it, and whether that is all of it
   uint2 warp_counts[kThreads / 32];
   uint2 counts[kMostBlocks];
 };
 
-// A warp has 32 `per` numbers of a row's in sequence, `j` of a lane being first + 32 j; the
+// A warp has 32 `per` numbers of a row's in sequence, of which a lane takes every 32nd; the
 // cluster's warps follow each other.
 struct Share {
   int first, per, count;
@@ -37,35 +36,20 @@ struct Share {
     const int warp = (block * kThreads + static_cast<int>(threadIdx.x)) / 32;
     first = warp * 32 * per + static_cast<int>(threadIdx.x) % 32;
   }
-  __device__ int number(int j) const { return first + 32 * j; }
-};
-
-// The ranks of a share: in registers if kKept, else read again at each pass. What is past the end
-// has rank 0.
-template <bool kKept, class Load>
-struct Ranks {
-  Share share;
-  Load load;
-  uint32_t kept[kKept ? kItems : 1];
-
-  __device__ Ranks(const Share& s, Load l) : share(s), load(l) {
-    if constexpr (kKept) {
+  // Calls f(number, rank) in order, four at a time for the sake of their loads; what is past the
+  // end has rank 0. All lanes of the warp take part in each call.
+  template <class Load, class F>
+  __device__ __forceinline__ void each(Load load, F f) const {
+    for (int j = 0; j < per; j += 4) {
+      uint32_t ranks[4];
 #pragma unroll
-      for (int j = 0; j < kItems; ++j) kept[j] = j < share.per ? at(j) : 0;
-    }
-  }
-  __device__ __forceinline__ uint32_t at(int j) const {
-    return share.number(j) < share.count ? load(share.number(j)) : 0;
-  }
-  // Calls f(j, rank) in order; all lanes of the warp take part in each call.
-  template <class F>
-  __device__ __forceinline__ void each(F f) const {
-    if constexpr (kKept) {
+      for (int i = 0; i < 4; ++i) {
+        const int number = first + 32 * (j + i);
+        ranks[i] = j + i < per && number < count ? load(number) : 0;
+      }
 #pragma unroll
-      for (int j = 0; j < kItems; ++j)
-        if (j < share.per) f(j, kept[j]);
-    } else {
-      for (int j = 0; j < share.per; ++j) f(j, at(j));
+      for (int i = 0; i < 4; ++i)
+        if (j + i < per) f(first + 32 * (j + i), ranks[i]);
     }
   }
 };
@@ -90,105 +74,124 @@ __device__ uint32_t block_scan(uint32_t x, uint32_t* warp_total) {
 }
 
 struct Cut {
-  uint32_t rank;   // the smallest that is chosen
-  uint32_t equal;  // how many that are equal to it
+  uint32_t rank;   // all above it are chosen
+  uint32_t equal;  // and so many that are equal to it
 };
 
-template <class R>
-__device__ Cut find_cut(const R& ranks, uint32_t wanted, Shared& s) {
+template <class Load>
+__device__ Cut find_cut(const Share& share, Load load, uint32_t wanted, Shared& s) {
   cg::cluster_group cluster = cg::this_cluster();
   const auto blocks = static_cast<int>(cluster.num_blocks());
   const auto block = static_cast<int>(cluster.block_rank());
   const int thread = static_cast<int>(threadIdx.x);
   uint32_t prefix = 0, mask = 0;
-  constexpr int kShifts[] = {21, 10, 0}, kWidths[] = {2048, 2048, 1024};
+#pragma unroll 1
   for (int pass = 0; pass < 3; ++pass) {
-    const int shift = kShifts[pass], bins = kWidths[pass];
+    const int shift = pass == 0 ? 21 : pass == 1 ? 10 : 0, bins = pass < 2 ? 2048 : 1024;
     for (int i = thread; i < bins; i += kThreads) s.histogram[i] = 0;
     __syncthreads();
-    ranks.each([&](int j, uint32_t r) {
-      if (ranks.share.number(j) < ranks.share.count && (r & mask) == prefix)
+    // Rank 0 is what cannot be chosen, or is past the end.
+    share.each(load, [&](int, uint32_t r) {
+      if ((r & mask) == prefix && r != 0)
         atomicAdd(&s.histogram[r >> shift & static_cast<uint32_t>(bins - 1)], 1u);
     });
-    cluster.sync();
-    // Each block adds up a part of the bins and tells all.
-    const int part = bins / blocks;
-    for (int i = thread; i < part; i += kThreads) {
-      const int bin = block * part + i;
-      uint32_t sum = 0;
-      for (int b = 0; b < blocks; ++b) sum += cluster.map_shared_rank(s.histogram, b)[bin];
-      for (int b = 0; b < blocks; ++b) cluster.map_shared_rank(s.total, b)[bin] = sum;
+    const uint32_t* total = s.histogram;
+    if (blocks == 1) {
+      __syncthreads();
+    } else {
+      cluster.sync();
+      // Each block adds up a part of the bins and tells all.
+      const int part = bins / blocks;
+      for (int i = thread; i < bins; i += kThreads) {
+        const int bin = block * part + i / blocks, b = i % blocks;
+        uint32_t x = cluster.map_shared_rank(s.histogram, b)[bin];
+        for (int step = 1; step < blocks; step *= 2) x += __shfl_xor_sync(0xFFFFFFFFu, x, step);
+        cluster.map_shared_rank(s.total, b)[bin] = x;
+      }
+      cluster.sync();
+      total = s.total;
     }
-    cluster.sync();
     // From the highest bin down: where `wanted` is reached.
     const int per = bins / kThreads, top = bins - 1 - thread * per;
     uint32_t mine = 0;
-    for (int i = 0; i < per; ++i) mine += s.total[top - i];
-    uint32_t before = block_scan(mine, s.warp_total) - mine;
-    if (before < wanted && before + mine >= wanted) {
+    for (int i = 0; i < per; ++i) mine += total[top - i];
+    const uint32_t up_to = block_scan(mine, s.warp_total);
+    if (thread == kThreads - 1 && up_to < wanted) s.found = {0, 0, 1};  // fewer than wanted: all
+    uint32_t before = up_to - mine;
+    if (before < wanted && up_to >= wanted) {
       int bin = top;
-      while (before + s.total[bin] < wanted) before += s.total[bin--];
-      s.found[0] = static_cast<uint32_t>(bin);
-      s.found[1] = wanted - before;
+      while (before + total[bin] < wanted) before += total[bin--];
+      s.found = {static_cast<uint32_t>(bin), wanted - before,
+                 total[bin] == wanted - before ? 1u : 0u};
     }
     __syncthreads();
-    prefix |= s.found[0] << shift;
+    prefix |= s.found.x << shift;
     mask |= static_cast<uint32_t>(bins - 1) << shift;
-    wanted = s.found[1];
+    wanted = s.found.y;
+    // The whole bin is wanted: what it begins with is enough. (Of an empty row: everything above
+    // 0.)
+    if (s.found.z != 0) return {prefix > 0 ? prefix - 1 : 0, 0};
   }
   return {prefix, wanted};
 }
 
 // Writes the numbers of the `k` largest ranks of `count` (all the cluster's threads take part);
 // returns how many. Equal ranks: the lower number wins; rank 0 is never chosen.
-template <bool kKept, class Load, class Number>
+template <class Load, class Number>
 __device__ int choose(int count, int k, Load load, Number number, int32_t* out, Shared& s) {
   cg::cluster_group cluster = cg::this_cluster();
   const auto blocks = static_cast<int>(cluster.num_blocks());
   const auto block = static_cast<int>(cluster.block_rank());
-  const Ranks<kKept, Load> ranks(Share(count, blocks, block), load);
-  const Cut cut = find_cut(ranks, static_cast<uint32_t>(min(count, k)), s);
+  const Share share(count, blocks, block);
+  const Cut cut = find_cut(share, load, static_cast<uint32_t>(min(count, k)), s);
   const auto above = [&](uint32_t r) { return __ballot_sync(0xFFFFFFFFu, r > cut.rank); };
   const auto equal = [&](uint32_t r) {
-    return __ballot_sync(0xFFFFFFFFu, r == cut.rank && r != 0);
+    return __ballot_sync(0xFFFFFFFFu, r == cut.rank && r != 0 && cut.equal != 0);
   };
   uint2 mine = {0, 0};  // the warp's: above the cut, equal to it
-  ranks.each([&](int, uint32_t r) {
+  share.each(load, [&](int, uint32_t r) {
     mine.x += static_cast<uint32_t>(__popc(above(r)));
     mine.y += static_cast<uint32_t>(__popc(equal(r)));
   });
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   if (lane == 0) s.warp_counts[warp] = mine;
   __syncthreads();
-  uint2 at = {0, 0}, all = {0, 0};  // chosen candidates before this warp; of the block
-  for (int w = 0; w < kThreads / 32; ++w) {
-    const uint2 c = s.warp_counts[w];
-    if (w < warp) at = {at.x + c.x, at.y + c.y};
-    all = {all.x + c.x, all.y + c.y};
+  // Candidates before this warp, and of the block: a scan over the warps in every warp.
+  const uint2 c = s.warp_counts[lane];
+  uint2 up_to = c;
+  for (int step = 1; step < 32; step *= 2) {
+    const uint32_t x = __shfl_up_sync(0xFFFFFFFFu, up_to.x, step);
+    const uint32_t y = __shfl_up_sync(0xFFFFFFFFu, up_to.y, step);
+    if (lane >= step) up_to = {up_to.x + x, up_to.y + y};
   }
-  if (threadIdx.x < static_cast<unsigned>(blocks))
-    cluster.map_shared_rank(s.counts, threadIdx.x)[block] = all;
-  cluster.sync();
-  all = {0, 0};
-  for (int b = 0; b < blocks; ++b) {
-    if (b < block) at = {at.x + s.counts[b].x, at.y + s.counts[b].y};
-    all = {all.x + s.counts[b].x, all.y + s.counts[b].y};
+  uint2 at = {__shfl_sync(0xFFFFFFFFu, up_to.x - c.x, warp),
+              __shfl_sync(0xFFFFFFFFu, up_to.y - c.y, warp)};
+  uint2 all = {__shfl_sync(0xFFFFFFFFu, up_to.x, 31), __shfl_sync(0xFFFFFFFFu, up_to.y, 31)};
+  if (blocks > 1) {
+    if (threadIdx.x < static_cast<unsigned>(blocks))
+      cluster.map_shared_rank(s.counts, threadIdx.x)[block] = all;
+    cluster.sync();
+    all = {0, 0};
+    for (int b = 0; b < blocks; ++b) {
+      if (b < block) at = {at.x + s.counts[b].x, at.y + s.counts[b].y};
+      all = {all.x + s.counts[b].x, all.y + s.counts[b].y};
+    }
   }
   const uint32_t lower = (1u << lane) - 1;
-  ranks.each([&](int j, uint32_t r) {
-    const uint32_t gts = above(r), eqs = equal(r);
-    const uint32_t gt_at = at.x + static_cast<uint32_t>(__popc(gts & lower));
-    const uint32_t eq_at = at.y + static_cast<uint32_t>(__popc(eqs & lower));
-    if ((gts >> lane & 1) != 0 || ((eqs >> lane & 1) != 0 && eq_at < cut.equal))
-      out[gt_at + min(eq_at, cut.equal)] = number(ranks.share.number(j));
-    at.x += static_cast<uint32_t>(__popc(gts));
-    at.y += static_cast<uint32_t>(__popc(eqs));
-  });
-  cluster.sync();  // `counts` may be written again
+  if (mine.x + mine.y != 0)
+    share.each(load, [&](int i, uint32_t r) {
+      const uint32_t gts = above(r), eqs = equal(r);
+      const uint32_t gt_at = at.x + static_cast<uint32_t>(__popc(gts & lower));
+      const uint32_t eq_at = at.y + static_cast<uint32_t>(__popc(eqs & lower));
+      if ((gts >> lane & 1) != 0 || ((eqs >> lane & 1) != 0 && eq_at < cut.equal))
+        out[gt_at + min(eq_at, cut.equal)] = number(i);
+      at.x += static_cast<uint32_t>(__popc(gts));
+      at.y += static_cast<uint32_t>(__popc(eqs));
+    });
+  if (blocks > 1) cluster.sync();  // `counts` may be written again; nobody leaves early
   return static_cast<int>(all.x + min(all.y, cut.equal));
 }
 
-template <bool kKept>
 __global__ void __launch_bounds__(kThreads) select_kernel(const __grid_constant__ IndexJob job) {
   __shared__ Shared s;
   cg::cluster_group cluster = cg::this_cluster();
@@ -207,7 +210,7 @@ __global__ void __launch_bounds__(kThreads) select_kernel(const __grid_constant_
     return;
   }
   const uint32_t* ranks = job.ranks + of_tile * job.stride;
-  const int chosen = choose<kKept>(
+  const int chosen = choose(
       domain.count, job.top_k, [&](int i) { return ranks[i]; },
       [&](int i) { return domain.entry(i); }, list, s);
   if (tells) job.n_list[row] = chosen;
@@ -217,19 +220,29 @@ __global__ void __launch_bounds__(kThreads) select_kernel(const __grid_constant_
     if (tells) job.n_pool[row] = -1;
     return;
   }
-  const int kept = choose<kKept>(
+  const int kept = choose(
       pool_blocks, job.pool_blocks,
       [&](int b) {
         uint32_t top = 0;
-        for (int i = b * size; i < min(n, (b + 1) * size); ++i) top = max(top, ranks[i]);
+        if (size == 8 && (b + 1) * 8 <= n) {
+          const auto* eight = reinterpret_cast<const uint4*>(ranks + b * 8);
+          const uint4 x = eight[0], y = eight[1];
+          top = max(max(max(x.x, x.y), max(x.z, x.w)), max(max(y.x, y.y), max(y.z, y.w)));
+        } else {
+          for (int i = b * size; i < min(n, (b + 1) * size); ++i) top = max(top, ranks[i]);
+        }
         return b == pool_blocks - 1 && top > 0 ? kRankOfInfinity : top;  // the newest stays
       },
       [](int b) { return b; }, job.pool + row * job.pool_stride, s);
   if (tells) job.n_pool[row] = kept;
 }
 
-template <bool kKept>
-void launch(const IndexJob& job, int rows, int blocks, cudaStream_t stream) {
+}  // namespace
+
+void launch_select(const IndexJob& job, int rows, cudaStream_t stream) {
+  int blocks = 1;
+  while (blocks < kMostBlocks && static_cast<int64_t>(blocks) * kThreads * 8 < job.stride)
+    blocks *= 2;
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeClusterDimension;
   attribute.val.clusterDim = {static_cast<unsigned>(blocks), 1, 1};
@@ -239,19 +252,7 @@ void launch(const IndexJob& job, int rows, int blocks, cudaStream_t stream) {
   config.stream = stream;
   config.attrs = &attribute;
   config.numAttrs = 1;
-  cudaLaunchKernelEx(&config, select_kernel<kKept>, job);
-}
-
-}  // namespace
-
-void launch_select(const IndexJob& job, int rows, cudaStream_t stream) {
-  int blocks = 1;
-  while (blocks < kMostBlocks && static_cast<int64_t>(blocks) * kThreads * 8 < job.stride)
-    blocks *= 2;
-  if (job.stride <= static_cast<int64_t>(blocks) * kThreads * kItems)
-    launch<true>(job, rows, blocks, stream);
-  else
-    launch<false>(job, rows, blocks, stream);
+  cudaLaunchKernelEx(&config, select_kernel, job);
 }
 
 }  // namespace hadal::cuda
