@@ -56,13 +56,12 @@ def main():
                 "responses": (R.ResponsesRequest, {"input": "q", "tools": [{"type": "function", "name": "f", "parameters": {"type": "object"}}]})}
     for name, cut in (("tokens", pieces), ("4kB", blocks)):
         for api, (kind, body) in requests.items():
-            request = kind(json.dumps({"model": "DeepSeek-V4.1-Flash", **body}))
-            converted = request.convert(R.ConversionOptions())
             times = []
             for _ in range(9):
                 request = kind(json.dumps({"model": "DeepSeek-V4.1-Flash", **body}))
+                model = request.model  # conversion consumes the request
                 converted = request.convert(R.ConversionOptions())
-                processor = R.StreamProcessor(kind.chunk_generator(converted, "r1", request.model), converted.parsing_options, R_TOKENIZER)
+                processor = R.StreamProcessor(kind.chunk_generator(converted, "r1", model), converted.parsing_options, R_TOKENIZER)
                 chunks = [R.InferenceChunk.ready(prompt_usage=R.PromptUsage(prompt_tokens=1, prompt_cache_hit_tokens=0), system_fingerprint=None)]
                 chunks += [R.InferenceChunk.text(p, 1) for p in cut] + [R.InferenceChunk.finish(R.InferenceFinishReason.Stop)]
                 t = time.perf_counter()
