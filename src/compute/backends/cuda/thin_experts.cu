@@ -8,10 +8,8 @@ namespace {
 
 using ops::WeightFormat;
 
-constexpr int kStages = 3;
 constexpr int kStrips = 2;       // gate and up of 16 inner values; 32 outputs of down
 constexpr int kMaxPlaces = 128;  // (row, choice) pairs, sorted by every block for itself
-constexpr int kDownRows = 8;     // rows of the inner values that a block holds at a time
 
 struct Call {
   ThinJob shared, routed;
@@ -25,6 +23,7 @@ struct Call {
   int64_t weight_stride;
   float limit;
   int32_t d_inter, d_hidden;
+  int32_t down_rows;  // inner values that a block holds at a time
   uint16_t* act;
   uint16_t* out;
   int32_t* place;
@@ -33,10 +32,8 @@ struct Call {
 // Pieces that divide the slices of the released experts (20 blocks up, 9 down).
 using SharedUp = ThinPiece<WeightFormat::kFp8Tile, kStrips, 2>;
 using RoutedUp = ThinPiece<WeightFormat::kFp4Row, kStrips, 5>;
-using SharedDown = ThinPiece<WeightFormat::kFp8Tile, kStrips, 3>;
+using SharedDown = ThinPiece<WeightFormat::kFp8Tile, kStrips, 2>;
 using RoutedDown = ThinPiece<WeightFormat::kFp4Row, kStrips, 3>;
-using UpStream = ThinStream<ThinCursor<SharedUp>, ThinCursor<RoutedUp>, kStages>;
-using DownStream = ThinStream<ThinCursor<SharedDown>, ThinCursor<RoutedDown>, kStages>;
 
 // (row, choice) pairs by expert, then by row.
 struct Places {
@@ -49,15 +46,22 @@ struct Places {
   int32_t n_tiles;
 };
 
+// Shared memory: barriers, places, partial sums, rings, x.
+template <class Shared, class Routed, bool kDeep>
 struct Layout {
+  using Stream = ThinStream<ThinCursor<Shared>, ThinCursor<Routed>, kDeep ? 3 : 2>;
+  static constexpr int kStages = kDeep ? 3 : 2;
   static constexpr int kBarriers = kSlices * kStages * 8;
   static constexpr int kPlaces = (static_cast<int>(sizeof(Places)) + 127) / 128 * 128;
   static constexpr int kPartial = 2 * kSlices * kStrips * 128 * 4;
-  static constexpr int kStageBytes =
-      std::max({SharedUp::kBytes, RoutedUp::kBytes, SharedDown::kBytes, RoutedDown::kBytes});
+  static constexpr int kStageBytes = std::max(Shared::kBytes, Routed::kBytes);
   static constexpr int kRing = kStages * kStageBytes;
   static constexpr int kFixed = kBarriers + kPlaces + kPartial + kSlices * kRing;
 };
+template <bool kDeep>
+using UpLayout = Layout<SharedUp, RoutedUp, kDeep>;
+template <bool kDeep>
+using DownLayout = Layout<SharedDown, RoutedDown, kDeep>;
 
 __device__ void sort_places(const Call& call, Places& p) {
   const int n = call.n_rows * call.top_k, i = threadIdx.x;
@@ -114,10 +118,11 @@ struct BlockParts {
   uint8_t* ring;
   uint16_t* x;
 };
+template <class Layout>
 __device__ BlockParts block_parts(uint8_t* shared) {
   const int warp = threadIdx.x / 32;
   BlockParts p;
-  p.barriers = reinterpret_cast<uint64_t*>(shared) + warp * kStages;
+  p.barriers = reinterpret_cast<uint64_t*>(shared) + warp * Layout::kStages;
   p.places = reinterpret_cast<Places*>(shared + Layout::kBarriers);
   p.partial = reinterpret_cast<float*>(shared + Layout::kBarriers + Layout::kPlaces);
   uint8_t* rings = shared + Layout::kBarriers + Layout::kPlaces + Layout::kPartial;
@@ -126,15 +131,15 @@ __device__ BlockParts block_parts(uint8_t* shared) {
   return p;
 }
 
-template <class Stream>
-__device__ void start_stream(Stream& stream, const BlockParts& parts, const ThinJob& shared,
-                             int first, int last) {
+template <class Layout>
+__device__ void start_stream(typename Layout::Stream& stream, const BlockParts& parts,
+                             const ThinJob& shared, int first, int last) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   stream.stages = parts.ring;
-  stream.barriers = parts.barriers;
   stream.stage_bytes = Layout::kStageBytes;
+  stream.barriers = parts.barriers;
   if (lane == 0) {
-    for (int i = 0; i < kStages; ++i) barrier_init(parts.barriers + i, 1);
+    for (int i = 0; i < Layout::kStages; ++i) barrier_init(parts.barriers + i, 1);
     barrier_init_done();
   }
   __syncwarp();
@@ -142,17 +147,18 @@ __device__ void start_stream(Stream& stream, const BlockParts& parts, const Thin
   stream.fill(lane);
 }
 
-__global__ void __launch_bounds__(kThinThreads, 2)
+template <bool kDeep>
+__global__ void __launch_bounds__(kThinThreads, kDeep ? 2 : 3)
     thin_up_kernel(const __grid_constant__ Call call) {
   extern __shared__ __align__(128) uint8_t shared[];
-  const BlockParts parts = block_parts(shared);
+  const BlockParts parts = block_parts<UpLayout<kDeep>>(shared);
   const Places& places = *parts.places;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int64_t block = blockIdx.x, n_blocks = gridDim.x, n_shared = call.shared.tile_units;
   const auto shared_first = static_cast<int>(n_shared * block / n_blocks);
   const auto shared_last = static_cast<int>(n_shared * (block + 1) / n_blocks);
-  UpStream stream;
-  start_stream(stream, parts, call.shared, shared_first, shared_last);
+  typename UpLayout<kDeep>::Stream stream;
+  start_stream<UpLayout<kDeep>>(stream, parts, call.shared, shared_first, shared_last);
   wait_for_previous();
   let_next_start();
   sort_places(call, *parts.places);
@@ -193,19 +199,20 @@ __global__ void __launch_bounds__(kThinThreads, 2)
       });
 }
 
-// x: the inner values of kDownRows places. Rows of the tiles of this block's units, if they fit,
+// x: the inner values of `down_rows` places. Rows of the tiles of this block's units, if they fit,
 // else those of one tile.
-__global__ void __launch_bounds__(kThinThreads, 2)
+template <bool kDeep>
+__global__ void __launch_bounds__(kThinThreads, kDeep ? 2 : 3)
     thin_down_kernel(const __grid_constant__ Call call) {
   extern __shared__ __align__(128) uint8_t shared[];
-  const BlockParts parts = block_parts(shared);
+  const BlockParts parts = block_parts<DownLayout<kDeep>>(shared);
   const Places& places = *parts.places;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int64_t block = blockIdx.x, n_blocks = gridDim.x, n_shared = call.shared.tile_units;
   const auto shared_first = static_cast<int>(n_shared * block / n_blocks);
   const auto shared_last = static_cast<int>(n_shared * (block + 1) / n_blocks);
-  DownStream stream;
-  start_stream(stream, parts, call.shared, shared_first, shared_last);
+  typename DownLayout<kDeep>::Stream stream;
+  start_stream<DownLayout<kDeep>>(stream, parts, call.shared, shared_first, shared_last);
   // The routes were complete before the kernel that makes the inner values let this one start.
   sort_places(call, *parts.places);
   const int64_t n_routed = static_cast<int64_t>(call.routed.tile_units) * places.n_tiles;
@@ -247,7 +254,7 @@ __global__ void __launch_bounds__(kThinThreads, 2)
   if (routed_first < routed_last) {
     const int begin = places.tile_first[routed_first / call.routed.tile_units];
     const int end = places.tile_first[(routed_last - 1) / call.routed.tile_units + 1];
-    if (end - begin <= kDownRows) {
+    if (end - begin <= call.down_rows) {
       load(begin, end - begin);
       held_first = begin;
       held_last = end;
@@ -270,33 +277,49 @@ __global__ void __launch_bounds__(kThinThreads, 2)
       });
 }
 
-size_t up_bytes(int64_t n_rows, int64_t d_hidden) {
-  return static_cast<size_t>(Layout::kFixed +
-                             n_rows * thin_x_stride(static_cast<int>(d_hidden)) * 2);
+size_t row_bytes(int64_t n_rows, int64_t columns) {
+  return static_cast<size_t>(n_rows * thin_x_stride(static_cast<int>(columns)) * 2);
 }
-size_t down_bytes(int64_t n_rows, int64_t top_k, int64_t d_inter) {
-  const int64_t rows = std::min<int64_t>(std::max(n_rows * top_k, n_rows), kDownRows);
-  return static_cast<size_t>(Layout::kFixed + rows * thin_x_stride(static_cast<int>(d_inter)) * 2);
+// Rows of the inner values that a block holds at a time.
+int32_t down_rows(int64_t n_rows) {
+  return static_cast<int32_t>(std::max<int64_t>(n_rows, 4));
+}
+struct ExpertPlans {
+  int64_t up_units, down_units;  // with every choice a different expert
+  ThinPlan up, down;
+};
+ExpertPlans plans_of(const CudaExperts& e, int64_t n_rows, int64_t top_k, const Gpu& gpu) {
+  const int64_t tiles = n_rows * top_k + 1;
+  const size_t up = row_bytes(n_rows, e.d_hidden);
+  const size_t down = row_bytes(down_rows(n_rows), e.d_inter);
+  ExpertPlans p = {};
+  p.up_units = tiles * (e.d_inter / kStripRows);
+  p.down_units = tiles * (e.d_hidden / kStripRows / kStrips);
+  p.up = plan_thin(p.up_units, UpLayout<false>::kFixed + up, UpLayout<true>::kFixed + up, gpu);
+  p.down = plan_thin(p.down_units, DownLayout<false>::kFixed + down,
+                     DownLayout<true>::kFixed + down, gpu);
+  return p;
 }
 
-void launch(void (*kernel)(Call), const Call& call, size_t bytes, int64_t n_units, const Gpu& gpu,
-            cudaStream_t stream) {
-  const int per_sm = 2 * (bytes + 1024) <= gpu.smem_optin + 1024 ? 2 : 1;
-  const auto grid = static_cast<unsigned>(std::min<int64_t>(n_units, gpu.sm_count * per_sm));
+void launch(void (*kernel)(Call), const Call& call, const ThinPlan& plan, int64_t n_units,
+            const Gpu& gpu, cudaStream_t stream) {
+  const auto grid =
+      static_cast<unsigned>(std::min<int64_t>(n_units, gpu.sm_count * plan.blocks_per_sm));
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                       static_cast<int>(bytes));
-  launch_overlapped(kernel, dim3(grid), dim3(kThinThreads), bytes, stream, call);
+                       static_cast<int>(plan.shared_bytes));
+  launch_overlapped(kernel, dim3(grid), dim3(kThinThreads), plan.shared_bytes, stream, call);
 }
 
 }  // namespace
 
 bool thin_experts_fit(const CudaExperts& e, int64_t n_rows, int64_t top_k, const Gpu& gpu) {
-  return gpu.cc_major >= 9 && n_rows <= kThinRows && n_rows * top_k <= kMaxPlaces &&
-         e.up.format() == WeightFormat::kFp4Row && e.down.format() == WeightFormat::kFp4Row &&
-         e.shared_up.format() == WeightFormat::kFp8Tile &&
-         e.shared_down.format() == WeightFormat::kFp8Tile &&
-         up_bytes(n_rows, e.d_hidden) <= gpu.smem_optin &&
-         down_bytes(n_rows, top_k, e.d_inter) <= gpu.smem_optin;
+  if (gpu.cc_major < 9 || n_rows > kThinRows || n_rows * top_k > kMaxPlaces) return false;
+  if (e.up.format() != WeightFormat::kFp4Row || e.down.format() != WeightFormat::kFp4Row ||
+      e.shared_up.format() != WeightFormat::kFp8Tile ||
+      e.shared_down.format() != WeightFormat::kFp8Tile)
+    return false;
+  const ExpertPlans plans = plans_of(e, n_rows, top_k, gpu);
+  return std::max(plans.up.shared_bytes, plans.down.shared_bytes) <= gpu.smem_optin;
 }
 
 void launch_thin_experts(const ops::MoeArgs& args, const ThinExperts& arrays, const Gpu& gpu,
@@ -316,19 +339,21 @@ void launch_thin_experts(const ops::MoeArgs& args, const ThinExperts& arrays, co
   call.limit = args.limit;
   call.d_inter = e.d_inter;
   call.d_hidden = e.d_hidden;
+  call.down_rows = down_rows(rows);
   call.act = arrays.act;
   call.out = arrays.out;
   call.place = arrays.place;
   const int32_t inter_strips = e.d_inter / kStripRows;
   call.shared = {e.shared_up.view(), inter_strips, 1, inter_strips};
   call.routed = {e.up.view(), inter_strips, 1, inter_strips};
-  const int64_t tiles = rows * top_k;
-  launch(thin_up_kernel, call, up_bytes(rows, e.d_hidden), (tiles + 1) * inter_strips, gpu, stream);
+  const ExpertPlans plans = plans_of(e, rows, top_k, gpu);
+  launch(plans.up.deep ? thin_up_kernel<true> : thin_up_kernel<false>, call, plans.up,
+         plans.up_units, gpu, stream);
   const int32_t hidden_units = e.d_hidden / kStripRows / kStrips;
   call.shared = {e.shared_down.view(), hidden_units, kStrips, 1};
   call.routed = {e.down.view(), hidden_units, kStrips, 1};
-  launch(thin_down_kernel, call, down_bytes(rows, top_k, e.d_inter), (tiles + 1) * hidden_units,
-         gpu, stream);
+  launch(plans.down.deep ? thin_down_kernel<true> : thin_down_kernel<false>, call, plans.down,
+         plans.down_units, gpu, stream);
 }
 
 }  // namespace hadal::cuda

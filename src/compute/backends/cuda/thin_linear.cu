@@ -9,8 +9,6 @@ namespace {
 
 using ops::WeightFormat;
 
-constexpr int kStages = 4;
-
 struct Call {
   ThinJob job;
   const uint16_t* x;
@@ -23,20 +21,22 @@ struct Call {
 };
 
 // Shared memory: barriers, partial sums, rings, x.
-template <class Piece>
+template <class Piece, bool kDeep>
 struct Shared {
+  static constexpr int kStages = kDeep ? 4 : 2;
   static constexpr int kBarriers = kSlices * kStages * 8;
   static constexpr int kPartial = 2 * kSlices * 128 * 4;
   static constexpr int kRing = kStages * Piece::kBytes;
   static constexpr int kFixed = kBarriers + kPartial + kSlices * kRing;
 };
 
-template <class Piece, bool kQuantise>
-__global__ void __launch_bounds__(kThinThreads, 2)
+template <class Piece, bool kDeep, bool kQuantise>
+__global__ void __launch_bounds__(kThinThreads, kDeep ? 2 : 3)
     thin_linear_kernel(const __grid_constant__ Call call) {
   extern __shared__ __align__(128) uint8_t shared[];
-  using Layout = Shared<Piece>;
+  using Layout = Shared<Piece, kDeep>;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  constexpr int kStages = Layout::kStages;
   auto* barriers = reinterpret_cast<uint64_t*>(shared) + warp * kStages;
   auto* partial = reinterpret_cast<float*>(shared + Layout::kBarriers);
   uint8_t* rings = shared + Layout::kBarriers + Layout::kPartial;
@@ -96,48 +96,59 @@ bool by_5(const PackedView& w) {
 }
 
 template <class Piece>
-size_t bytes_of(const PackedView& w, int64_t n_rows) {
-  return Shared<Piece>::kFixed +
-         static_cast<size_t>(n_rows * thin_x_stride(w.n_blocks * kBlockK) * 2);
-}
-size_t shared_bytes(const Packed& weight, int64_t n_rows) {
-  const PackedView& w = weight.view();
-  switch (weight.format()) {
-    case WeightFormat::kFp4Row:
-      return bytes_of<Fp4>(w, n_rows);
-    case WeightFormat::kFp8Tile:
-      return by_5(w) ? bytes_of<Fp8By5>(w, n_rows) : bytes_of<Fp8By4>(w, n_rows);
-    case WeightFormat::kBf16:
-      return bytes_of<Bf16>(w, n_rows);
-    case WeightFormat::kF32:
-      break;
-  }
-  return SIZE_MAX;
+ThinPlan plan_of(const PackedView& w, int64_t n_rows, const Gpu& gpu) {
+  const auto x_bytes = static_cast<size_t>(n_rows * thin_x_stride(w.n_blocks * kBlockK) * 2);
+  const size_t deep = Shared<Piece, true>::kFixed + x_bytes;
+  const bool coded = Piece::kFormat != WeightFormat::kBf16;
+  return plan_thin(static_cast<int64_t>(w.n_strips) * w.n_groups,
+                   coded ? Shared<Piece, false>::kFixed + x_bytes : deep, deep, gpu);
 }
 
-template <class Piece, bool kQuantise>
-void launch(const Call& call, size_t bytes, const Gpu& gpu, cudaStream_t stream) {
-  const int per_sm = 2 * (bytes + 1024) <= gpu.smem_optin + 1024 ? 2 : 1;
+template <class Piece, bool kDeep, bool kQuantise>
+void launch(const Call& call, const ThinPlan& plan, const Gpu& gpu, cudaStream_t stream) {
   const int64_t n_units = static_cast<int64_t>(call.job.tile_units) * call.job.w.n_groups;
-  const auto grid = static_cast<unsigned>(std::min<int64_t>(n_units, gpu.sm_count * per_sm));
-  const auto kernel = thin_linear_kernel<Piece, kQuantise>;
+  const auto grid =
+      static_cast<unsigned>(std::min<int64_t>(n_units, gpu.sm_count * plan.blocks_per_sm));
+  const auto kernel = thin_linear_kernel<Piece, kDeep, kQuantise>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                       static_cast<int>(bytes));
-  launch_overlapped(kernel, dim3(grid), dim3(kThinThreads), bytes, stream, call);
+                       static_cast<int>(plan.shared_bytes));
+  launch_overlapped(kernel, dim3(grid), dim3(kThinThreads), plan.shared_bytes, stream, call);
 }
 template <class Piece>
-void launch(const Call& call, bool quantise, size_t bytes, const Gpu& gpu, cudaStream_t stream) {
-  if (quantise) {
-    launch<Piece, true>(call, bytes, gpu, stream);
+void launch(const Call& call, bool quantise, const Gpu& gpu, cudaStream_t stream) {
+  const ThinPlan plan = plan_of<Piece>(call.job.w, call.n_rows, gpu);
+  if constexpr (Piece::kFormat == WeightFormat::kBf16) {
+    launch<Piece, true, false>(call, plan, gpu, stream);
+  } else if (plan.deep) {
+    if (quantise) {
+      launch<Piece, true, true>(call, plan, gpu, stream);
+    } else {
+      launch<Piece, true, false>(call, plan, gpu, stream);
+    }
+  } else if (quantise) {
+    launch<Piece, false, true>(call, plan, gpu, stream);
   } else {
-    launch<Piece, false>(call, bytes, gpu, stream);
+    launch<Piece, false, false>(call, plan, gpu, stream);
   }
 }
 
 }  // namespace
 
 bool thin_linear_fits(const Packed& weight, int64_t n_rows, const Gpu& gpu) {
-  return gpu.cc_major >= 9 && n_rows <= kThinRows && shared_bytes(weight, n_rows) <= gpu.smem_optin;
+  if (gpu.cc_major < 9 || n_rows > kThinRows) return false;
+  const PackedView& w = weight.view();
+  const auto fits = [&](const ThinPlan& plan) { return plan.shared_bytes <= gpu.smem_optin; };
+  switch (weight.format()) {
+    case WeightFormat::kFp4Row:
+      return fits(plan_of<Fp4>(w, n_rows, gpu));
+    case WeightFormat::kFp8Tile:
+      return fits(by_5(w) ? plan_of<Fp8By5>(w, n_rows, gpu) : plan_of<Fp8By4>(w, n_rows, gpu));
+    case WeightFormat::kBf16:
+      return fits(plan_of<Bf16>(w, n_rows, gpu));
+    case WeightFormat::kF32:
+      break;
+  }
+  return false;
 }
 
 void launch_thin_linear(const Packed& weight, device::Matrix<const uint16_t> x, bool quantise,
@@ -154,20 +165,19 @@ void launch_thin_linear(const Packed& weight, device::Matrix<const uint16_t> x, 
   call.y = y;
   call.y_f32 = y_f32;
   call.y_stride = y_stride;
-  const size_t bytes = shared_bytes(weight, x.n_rows);
   switch (weight.format()) {
     case WeightFormat::kFp4Row:
-      launch<Fp4>(call, quantise, bytes, gpu, stream);
+      launch<Fp4>(call, quantise, gpu, stream);
       break;
     case WeightFormat::kFp8Tile:
       if (by_5(call.job.w)) {
-        launch<Fp8By5>(call, quantise, bytes, gpu, stream);
+        launch<Fp8By5>(call, quantise, gpu, stream);
       } else {
-        launch<Fp8By4>(call, quantise, bytes, gpu, stream);
+        launch<Fp8By4>(call, quantise, gpu, stream);
       }
       break;
     case WeightFormat::kBf16:
-      launch<Bf16, false>(call, bytes, gpu, stream);
+      launch<Bf16>(call, quantise, gpu, stream);
       break;
     case WeightFormat::kF32:
       HADAL_CHECK(false, "f32 weights have no strips");
