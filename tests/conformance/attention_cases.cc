@@ -28,7 +28,7 @@ struct Layer {
   ops::KvView kv;
   std::vector<std::vector<uint16_t>> host;  // weights of packed matrices
   std::unique_ptr<ops::Linear> wk, wq, index_wq, wo_a, wo_b;
-  std::vector<uint8_t> codes, scale;
+  std::vector<uint8_t> codes, scale, out_codes, out_scale;
   const uint16_t *kv_norm, *c_norm, *k_norm, *q_norm;
   const float* sink;
 
@@ -64,7 +64,14 @@ struct Layer {
                                       .weight = codes.data(),
                                       .scale = scale.data()},
                                      2));
-    wo_b = bf16_linear(96, 64);
+    out_codes = d.e4m3(96 * 64);
+    out_scale = d.scales(3 * 2, 117);
+    const ops::WeightSource out[] = {{.format = ops::WeightFormat::kFp8Tile,
+                                      .n = 96,
+                                      .k = 64,
+                                      .weight = out_codes.data(),
+                                      .scale = out_scale.data()}};
+    wo_b = must(b.ops().make_linear(out));
     kv_norm = b.put(d.bf16(kHead, 0.3f, 1));
     c_norm = b.put(d.bf16(kHead, 0.3f, 1));
     k_norm = b.put(d.bf16(kIndex, 0.3f, 1));

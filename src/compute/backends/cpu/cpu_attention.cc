@@ -291,7 +291,8 @@ void CpuOps::out_proj(const ops::OutArgs& args, Scratch scratch, ops::Stream&) {
   Carver carver(scratch);
   auto* index = carver.take<int32_t>(n * groups);
   auto* row_groups = carver.take<RowGroup>(groups);
-  auto* snapped = carver.take<uint16_t>(n * wide);
+  const bool snap = wo_b.quantises();
+  auto* snapped = snap ? carver.take<uint16_t>(n * wide) : args.u.data;
   for (int64_t g = 0; g < groups; ++g) {
     row_groups[g] = {static_cast<int32_t>(g), static_cast<int32_t>(g * n), static_cast<int32_t>(n)};
     for (int64_t t = 0; t < n; ++t) index[g * n + t] = static_cast<int32_t>(t * groups + g);
@@ -317,7 +318,7 @@ void CpuOps::out_proj(const ops::OutArgs& args, Scratch scratch, ops::Stream&) {
     cpu::linear(linear_, a, lane);
     lane.barrier();
     const Range parts = share(n * wide, lane, 32);
-    if (parts.end > parts.begin)
+    if (snap && parts.end > parts.begin)
       row_.snap8(args.u.data + parts.begin, parts.end - parts.begin, snapped + parts.begin);
     lane.barrier();
     cpu::linear(linear_, b, lane);
