@@ -1,21 +1,63 @@
 #include "compute/model/forward.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/core/check.h"
 
 namespace hadal::model {
 namespace {
 
+// Puts an array of the batch where its copy will take it to `to`.
 template <class T>
-void send(device::Device& device, device::Stream& stream, T* to, const std::vector<T>& from) {
-  device.copy(stream, to, from.data(), from.size() * sizeof(T));
+void stage(std::byte* host, const std::byte* step, const T* to, const std::vector<T>& from) {
+  if (from.empty()) return;
+  std::memcpy(host + (reinterpret_cast<const std::byte*>(to) - step), from.data(),
+              from.size() * sizeof(T));
+}
+
+// One row of each sequence, all whole, each with logits: the shape of a step is its row count.
+bool is_decode(const ops::StepBatch& batch) {
+  const int32_t n = batch.n_rows();
+  const auto all = [n](const std::vector<int32_t>& counts) {
+    return std::all_of(counts.begin(), counts.end(), [n](int32_t c) { return c == n; });
+  };
+  return batch.n_seqs() == n && static_cast<int32_t>(batch.logit_rows.size()) == n &&
+         all(batch.n_full) && all(batch.n_latent);
 }
 
 }  // namespace
 
 void Forward::run() {
   upload();
+  if (device_.reads_host_memory() || !is_decode(batch_)) return ops_of_step();
+  DecodeGraph* graph = graph_of_step();
+  if (graph == nullptr) return ops_of_step();
+  if (graph->recording == nullptr && graph->warm) {
+    // Played while contexts grow: the bound of lengths is the longest one.
+    act_.rows.max_end = limits_.max_context;
+    auto recorded = device_.record(stream_, [this] { ops_of_step(); });
+    HADAL_CHECK(recorded.has_value(), recorded.has_value() ? "" : recorded.error().message);
+    graph->recording = std::move(recorded).value();
+  }
+  graph->warm = true;
+  if (graph->recording == nullptr) return ops_of_step();
+  graph->recording->play(stream_);
+}
+
+DecodeGraph* Forward::graph_of_step() {
+  const ops::KvView& of = workspace_.graph_kv;
+  if (of.slabs != kv_.slabs || of.slots != kv_.slots) {
+    workspace_.graphs.clear();
+    workspace_.graph_kv = kv_;
+  }
+  const auto at = workspace_.graphs.find(batch_.n_rows());
+  if (at != workspace_.graphs.end()) return &at->second;
+  if (workspace_.graphs.size() >= kMaxDecodeGraphs) return nullptr;
+  return &workspace_.graphs[batch_.n_rows()];
+}
+
+void Forward::ops_of_step() {
   angles();
   ops_.embed_streams({.rows = &act_.rows,
                       .table = {weights_.embed, config_.vocab, config_.d_hidden},
@@ -54,15 +96,22 @@ void Forward::upload() {
   const int64_t blocks = limits_.max_context / layouts_.kv.block_tokens + 1;
   HADAL_CHECK(static_cast<int64_t>(batch_.tables.size()) <= blocks * limits_.max_seqs,
               "block tables larger than the workspace");
-  send(device_, stream_, act_.ids, batch_.ids);
-  send(device_, stream_, act_.positions, batch_.positions);
-  send(device_, stream_, act_.seq_of, batch_.seq_of);
-  send(device_, stream_, act_.row_of, batch_.row_of);
-  send(device_, stream_, act_.image, batch_.image);
-  send(device_, stream_, act_.seqs, batch_.seqs);
-  send(device_, stream_, act_.tables, batch_.tables);
-  send(device_, stream_, act_.n_latent, batch_.n_latent);
-  send(device_, stream_, act_.logit_rows, batch_.logit_rows);
+  workspace_.turn = 1 - workspace_.turn;
+  StepStaging& staging = workspace_.staging[workspace_.turn];
+  staging.sent->wait();
+  std::byte* host = staging.memory.data();
+  stage(host, act_.step, act_.n_latent, batch_.n_latent);
+  stage(host, act_.step, act_.logit_rows, batch_.logit_rows);
+  stage(host, act_.step, act_.ids, batch_.ids);
+  stage(host, act_.step, act_.positions, batch_.positions);
+  stage(host, act_.step, act_.seq_of, batch_.seq_of);
+  stage(host, act_.step, act_.row_of, batch_.row_of);
+  stage(host, act_.step, act_.image, batch_.image);
+  stage(host, act_.step, act_.seqs, batch_.seqs);
+  stage(host, act_.step, act_.tables, batch_.tables);
+  const auto* end = reinterpret_cast<const std::byte*>(act_.tables + batch_.tables.size());
+  device_.copy(stream_, act_.step, host, static_cast<uint64_t>(end - act_.step));
+  staging.sent->record(stream_);
   act_.rows = {.n_rows = batch_.n_rows(),
                .n_seqs = batch_.n_seqs(),
                .max_end = batch_.max_end,

@@ -33,6 +33,7 @@ class Forward {
         ops_(backend.ops()),
         batch_(batch),
         kv_(kv),
+        workspace_(workspace),
         act_(workspace.act),
         limits_(workspace.limits),
         stream_(stream) {}
@@ -41,6 +42,8 @@ class Forward {
 
  private:
   void upload();
+  DecodeGraph* graph_of_step();  // null: no place for another
+  void ops_of_step();            // everything behind the upload
   void angles();
   void layer(int32_t l);
   void engram(int32_t l, int32_t n);
@@ -59,6 +62,7 @@ class Forward {
   ops::Ops& ops_;
   const ops::StepBatch& batch_;
   const ops::KvView& kv_;
+  Workspace& workspace_;
   Activations& act_;
   const StepLimits& limits_;
   device::Stream& stream_;

@@ -1,33 +1,17 @@
 #include "compute/model/model.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
 
 #include "base/core/check.h"
 #include "compute/model/forward.h"
 #include "compute/model/layer_weights.h"
+#include "compute/model/sizes.h"
 #include "compute/model/workspace.h"
 #include "compute/weights/checkpoint.h"
 #include "compute/weights/model_config.h"
 
 namespace hadal::model {
 namespace {
-
-ops::KvShape kv_shape(const weights::ModelConfig& config, int32_t ring_tokens) {
-  ops::KvShape shape;
-  shape.n_layers = config.n_layers;
-  shape.window = config.window;
-  shape.ring_tokens = ring_tokens;
-  shape.d_head = config.d_head;
-  shape.d_index = config.d_index;
-  shape.max_ngram = config.engram.layers.empty() ? 0 : config.engram.max_ngram;
-  for (const int32_t layer : config.kv_sources) {
-    shape.source_layers.push_back(layer);
-    shape.source_ratios.push_back(config.roles[static_cast<size_t>(layer)].ratio);
-  }
-  return shape;
-}
 
 core::Status check_options(const weights::ModelConfig& config, const ModelOptions& options) {
   if (!config.engram.layers.empty() &&
@@ -59,23 +43,6 @@ struct Model::State {
   ops::KvLayouts layouts;
   RopeTables rope;
   ModelWeights weights;
-
-  ops::Ops::Limits op_limits(const StepLimits& limits) const {
-    ops::Ops::Limits out;
-    out.max_rows = limits.max_rows;
-    out.max_end = limits.max_context;
-    out.top_k = config.n_experts_per_token;
-    out.widest_k = std::max<int64_t>(
-        {int64_t{config.hc_mult} * config.d_hidden, int64_t{config.n_heads} * config.d_head,
-         int64_t{config.o_groups} * config.o_lora, int64_t{config.index_heads} * config.d_index,
-         int64_t{config.engram.n_columns()} * config.engram.d_head, config.q_lora});
-    out.d_inter = config.d_expert;
-    out.d_hidden = config.d_hidden;
-    out.d_head = config.d_head;
-    out.d_index = config.d_index;
-    out.n_groups = config.o_groups;
-    return out;
-  }
 };
 
 Model::Model(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -116,7 +83,8 @@ ops::BatchShape Model::batch_shape() const {
 
 WorkspacePlan Model::plan_workspace(const StepLimits& limits) const {
   Activations none;
-  const uint64_t scratch = state_->backend->ops().workspace_bytes(state_->op_limits(limits));
+  const uint64_t scratch =
+      state_->backend->ops().workspace_bytes(op_limits(state_->config, limits));
   return lay_out(state_->config, state_->layouts, limits, scratch, nullptr, none);
 }
 
@@ -126,8 +94,13 @@ core::Result<WorkspacePtr> Model::make_workspace(const StepLimits& limits) const
   WorkspacePtr out(new Workspace());
   out->limits = limits;
   HADAL_TRY(out->memory, device.allocate(plan.total(), device::Memory::kDevice));
-  const uint64_t scratch = state_->backend->ops().workspace_bytes(state_->op_limits(limits));
+  const uint64_t scratch =
+      state_->backend->ops().workspace_bytes(op_limits(state_->config, limits));
   lay_out(state_->config, state_->layouts, limits, scratch, out->memory.data(), out->act);
+  for (StepStaging& staging : out->staging) {
+    HADAL_TRY(staging.memory, device.allocate(out->act.step_bytes, device::Memory::kHost));
+    HADAL_TRY(staging.sent, device.make_event());
+  }
   HADAL_TRY(std::unique_ptr<device::Stream> stream, device.make_stream());
   std::vector<const float*> groups;
   for (const device::Matrix<float>& g : out->act.groups) groups.push_back(g.data);

@@ -29,8 +29,10 @@ class Pieces {
 void lay_out_step(Pieces& p, const weights::ModelConfig& s, const StepLimits& limits,
                   int32_t block_tokens, Activations& a) {
   const int64_t t = limits.max_rows;
-  a.n_latent = p.take<int32_t>(s.n_layers);
   a.n_accepted = p.take<int32_t>(limits.max_seqs);
+  const uint64_t begin = p.used();
+  a.n_latent = p.take<int32_t>(s.n_layers);
+  a.step = reinterpret_cast<std::byte*>(a.n_latent);
   a.logit_rows = p.take<int32_t>(limits.max_logits);
   a.ids = p.take<int32_t>(t);
   a.positions = p.take<int32_t>(t);
@@ -40,6 +42,7 @@ void lay_out_step(Pieces& p, const weights::ModelConfig& s, const StepLimits& li
   a.seqs = p.take<ops::BatchSeq>(limits.max_seqs);
   const int64_t blocks = limits.max_context / block_tokens + 1;
   a.tables = p.take<uint32_t>(blocks * limits.max_seqs);
+  a.step_bytes = p.used() - begin;
 }
 
 void lay_out_rows(Pieces& p, const weights::ModelConfig& s, const StepLimits& limits,

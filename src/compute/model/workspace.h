@@ -1,6 +1,9 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <vector>
 
 #include "compute/device/device.h"
@@ -15,10 +18,13 @@ namespace hadal::model {
 // Every activation of a step with its shape; T = StepLimits::max_rows, C streams, H hidden.
 struct Activations {
   ops::StepRows rows;             // device arrays of the step
-  int32_t* n_latent = nullptr;    // [n_layers]
   int32_t* n_accepted = nullptr;  // [max_seqs]
+  // The arrays of the step, behind `rows` too, lie in one piece of memory from `step` on, the block
+  // tables last: they go to the device in one copy.
+  std::byte* step = nullptr;
+  uint64_t step_bytes = 0;
+  int32_t* n_latent = nullptr;    // [n_layers]
   int32_t* logit_rows = nullptr;  // [max_logits]
-  // the arrays behind `rows`
   int32_t* ids = nullptr;
   int32_t* positions = nullptr;
   int32_t* seq_of = nullptr;
@@ -54,12 +60,31 @@ struct Activations {
   ops::Ops::Scratch scratch;
 };
 
+// The host's side of Activations::step, twice, in turn: a copy that is still queued is not
+// overwritten.
+struct StepStaging {
+  device::Buffer memory;
+  std::unique_ptr<device::Event> sent;
+};
+
+// What pure decode steps of a row count did: run once as they are, recorded at the second one,
+// played from then on.
+struct DecodeGraph {
+  bool warm = false;
+  std::unique_ptr<device::Recording> recording;
+};
+inline constexpr size_t kMaxDecodeGraphs = 128;
+
 class Workspace {
  public:
   StepLimits limits;
   ops::KvView kv;  // of the last call, so that queued ops may point to it
   Activations act;
   device::Buffer memory;
+  std::array<StepStaging, 2> staging;
+  size_t turn = 0;
+  ops::KvView graph_kv;                   // what `graphs` were recorded with
+  std::map<int32_t, DecodeGraph> graphs;  // by rows
 };
 
 // Lays the activations out from `base`, or only counts when it is null.

@@ -9,14 +9,15 @@
 #include "engine/sampling/thinking_budget.h"
 
 namespace hadal::step {
-namespace {
 
-model::StepLimits step_limits(const ModelRunnerConfig& config) {
+model::StepLimits ModelRunner::step_limits(const ModelRunnerConfig& config) {
   return {.max_rows = static_cast<int32_t>(config.max_rows),
           .max_seqs = static_cast<int32_t>(config.n_slots),
           .max_logits = static_cast<int32_t>(config.n_slots),
           .max_context = static_cast<int32_t>(config.max_context)};
 }
+
+namespace {
 
 uint32_t n_vocab(const model::Model& model) {
   return static_cast<uint32_t>(model.config().vocab);

@@ -40,6 +40,7 @@ struct RunnerPlan {
 // save and the next forward queue behind it.
 class ModelRunner final : public StepRunner {
  public:
+  static model::StepLimits step_limits(const ModelRunnerConfig& config);
   static RunnerPlan plan(const model::Model& model, const ModelRunnerConfig& config);
   // `model` and `device` outlive the runner. With a sampler of the device tokens are chosen there,
   // else on the host. kOverloaded with the plan in words if memory does not suffice.
