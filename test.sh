@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds the release preset and passes the tests. With --ci also the fast tests under ASan+UBSan, and lint.
+# Builds the release preset and passes the tests. With --ci also the fast tests under ASan+UBSan, lint, and the CUDA module is
+# compiled where nvcc is found.
 set -euo pipefail
 cd "$(dirname "$0")"
 ci=false
@@ -16,4 +17,9 @@ if $ci; then
   cmake --build --preset dev
   ctest --test-dir build/dev --output-on-failure -L fast -j "$(nproc)"
   tools/lint.sh
+  if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then
+    cmake --preset cuda
+    cmake --build --preset cuda --target hadal hadal_cuda conformance_cuda
+    tests/run/no_gpu_test.sh build/cuda
+  fi
 fi

@@ -249,7 +249,10 @@ void add_bench(CLI::App& bench, BenchOpsOptions& ops, BenchStepOptions& step,
   o->add_flag("--json", ops.json, "one JSON object a line");
   o->callback([&] { chosen = [&] { return cmd_bench_ops(ops); }; });
   CLI::App* s = bench.add_subcommand("step", "prefill and decode of a model");
-  s->footer("example: hadal bench step --model DIR --threads 2");
+  s->footer(
+      "example: hadal bench step --model DIR --threads 2\n"
+      "With --layers N the folder needs a config.json only: it is cut to N layers of its own, the "
+      "weights are random.");
   add_model_flags(*s, step.model);
   s->add_option("--prompt", step.prompt, "prompt tokens (default 2048)")
       ->check(CLI::Range(1, 1 << 20));
@@ -257,6 +260,9 @@ void add_bench(CLI::App& bench, BenchOpsOptions& ops, BenchStepOptions& step,
       ->check(CLI::Range(1, 1 << 16));
   s->add_option("--batch", step.batch, "sequences of the batched decode (default 8)")
       ->check(CLI::Range(1, 256));
+  s->add_option("--layers", step.layers, "cut the config to so many layers, random weights")
+      ->check(CLI::Range(2, 1 << 10));
+  s->add_option("--seed", step.seed, "of the random weights (default 1)");
   s->add_flag("--json", step.json, "one JSON object a line");
   s->callback([&] { chosen = [&] { return cmd_bench_step(step); }; });
 }

@@ -6,6 +6,9 @@
 //   prefill              one prompt, exact replay unless --replay says otherwise. Limit: the
 //                        products of the rows that each layer runs over the bf16 peak
 //   memory               peak resident bytes beside 1.1 x weights + plan
+// With --layers the model is a shortened one with random weights, and each decode also shows what
+// the whole model would take if time goes with bytes: a projection. On an accelerator the backend
+// measures its peaks, and memory is not reported.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -15,11 +18,12 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
-#include "compute/model/logit_rows.h"
 #include "compute/weights/layout.h"
 #include "main/cmd_bench_limits.h"
 #include "main/commands.h"
+#include "main/engine_stack.h"
 #include "main/loaded_model.h"
+#include "main/short_model.h"
 
 namespace hadal::main {
 namespace {
@@ -120,29 +124,30 @@ class StepBench {
     return {};
   }
   uint64_t plan_bytes() const { return plan_bytes_; }
-  // The limits' own buffer is large: made after the peak of memory has been read.
-  void report(BenchLimits& limits, double peak_flops) {
-    std::vector<double> reads;
-    for (int i = 0; i < 5; ++i) reads.push_back(limits.read_bandwidth());
-    const double read = summarise(reads).median;
+  void report(double read, double peak_flops) {
     for (const Measured& m : measured_) {
       const double limit = std::max(m.bytes / read, 2 * m.macs / peak_flops);
       const double share = limit / m.seconds.median;
       const double tokens = m.tokens / m.seconds.median;
       if (options_.json) {
         fmt::print(
-            "{{\"bench\":\"step\",\"workload\":\"{}\",\"cpu\":\"{}\",\"tokens\":{},\"bytes\":{:.0f}"
+            "{{\"bench\":\"step\",\"workload\":\"{}\",\"device\":\"{}\",\"tokens\":{},\"bytes\":{:."
+            "0f}"
             ","
             "\"gflop\":{:.2f},\"median_ms\":{:.3f},\"spread\":{:.4f},\"tokens_s\":{:.3f},"
             "\"read_gb_s\":{:.3f},\"peak_gflop_s\":{:.2f},\"limit_ms\":{:.3f},\"share\":{:.4f}}}\n",
-            m.name, cpu_model_name(), m.tokens, m.bytes, 2e-9 * m.macs, m.seconds.median * 1e3,
-            m.seconds.spread, tokens, read / 1e9, peak_flops / 1e9, limit * 1e3, share);
+            m.name,
+            loaded_.backend->device().reads_host_memory() ? cpu_model_name()
+                                                          : loaded_.backend->device().description(),
+            m.tokens, m.bytes, 2e-9 * m.macs, m.seconds.median * 1e3, m.seconds.spread, tokens,
+            read / 1e9, peak_flops / 1e9, limit * 1e3, share);
       } else {
         fmt::print(
             "{:<10}{:>10.2f} ms{:>8.1f}% spread{:>10.2f} tokens/s   limit {:>9.2f} ms: {:.1f}%\n",
             m.name, m.seconds.median * 1e3, m.seconds.spread * 100, tokens, limit * 1e3,
             share * 100);
       }
+      if (options_.layers > 0 && m.bytes > 0) project(m);
     }
   }
 
@@ -152,6 +157,26 @@ class StepBench {
     double tokens, bytes, macs;
     Spread seconds;
   };
+
+  // Time goes with the bytes that a step touches.
+  void project(const Measured& m) const {
+    const auto whole = weights::load_model_config(options_.model.model_dir + "/config.json");
+    if (!whole) return;
+    const auto rows = static_cast<int32_t>(m.tokens);
+    const double factor = step_bytes(*whole, weigh(*whole), rows) / m.bytes;
+    const double ms = m.seconds.median * factor * 1e3;
+    if (options_.json) {
+      fmt::print(
+          "{{\"bench\":\"step\",\"workload\":\"{}\",\"projection\":true,\"from_layers\":{},"
+          "\"to_layers\":{},\"projected_ms\":{:.3f}}}\n",
+          m.name, loaded_.config.n_layers, whole->n_layers, ms);
+    } else {
+      fmt::print(
+          "{:<10}{:>10.2f} ms a step of {} layers, a projection from {} layers by bytes, not a "
+          "measurement\n",
+          "", ms, whole->n_layers, loaded_.config.n_layers);
+    }
+  }
 
   int32_t token(int32_t seq, int32_t position) const {
     const auto mixed = static_cast<uint32_t>(seq * 7919 + position * 2654435 + 17) * 2654435761U;
@@ -178,7 +203,9 @@ class StepBench {
     ops::build_step_batch(loaded_.model->batch_shape(), chunks, batch_);
     loaded_.model->forward(batch_, cache.view, workspace, *stream_);
     if (logits) {
-      logits_.fetch(*loaded_.model, workspace, 0, n_seqs, *stream_);
+      loaded_.model->logits(
+          workspace, 0, n_seqs,
+          {reinterpret_cast<float*>(logits_.data()), n_seqs, loaded_.config.vocab}, *stream_);
     }
     const std::vector<int32_t> accepted(static_cast<size_t>(n_seqs), rows);
     loaded_.model->commit(batch_, accepted, cache.view, workspace, *stream_);
@@ -195,12 +222,19 @@ class StepBench {
     return loaded_.model->make_workspace(limits);
   }
 
+  core::Status make_logits(int32_t n_rows) {
+    HADAL_TRY(logits_, loaded_.backend->device().allocate(
+                           static_cast<uint64_t>(n_rows * loaded_.config.vocab) * sizeof(float),
+                           device::Memory::kDevice));
+    return {};
+  }
+
   core::Status prefill() {
     const int32_t n = options_.prompt;
     const int32_t chunk = options_.model.prefill_chunk > 0 ? options_.model.prefill_chunk : 512;
     HADAL_TRY(Cache cache, make_cache(loaded_, 1, n));
     HADAL_TRY(model::WorkspacePtr workspace, workspace_for(std::min(chunk, n), 1, n, cache));
-    HADAL_TRY(logits_, model::LogitRows::make(*loaded_.model, loaded_.backend->device(), 1));
+    HADAL_TRY_VOID(make_logits(1));
     std::vector<double> seconds;
     double macs = 0;
     for (int turn = 0; turn < 2; ++turn) {
@@ -231,7 +265,7 @@ class StepBench {
     HADAL_TRY(Cache cache, make_cache(loaded_, n_seqs, end));
     HADAL_TRY(model::WorkspacePtr workspace,
               workspace_for(kDecodePrompt * n_seqs, n_seqs, end, cache));
-    HADAL_TRY(logits_, model::LogitRows::make(*loaded_.model, loaded_.backend->device(), n_seqs));
+    HADAL_TRY_VOID(make_logits(n_seqs));
     for (int32_t s = 0; s < n_seqs; ++s)
       loaded_.model->reset_slot(cache.view, static_cast<uint32_t>(s), *stream_);
     HADAL_TRY(double s, step(cache, *workspace, n_seqs, 0, kDecodePrompt, 0, true));
@@ -252,7 +286,7 @@ class StepBench {
   std::unique_ptr<device::Stream> stream_;
   const WeightBytes weights_;
   ops::StepBatch batch_;
-  model::LogitRows logits_;
+  device::Buffer logits_;  // on the device, as sampling there needs them
   std::vector<Measured> measured_;
   uint64_t plan_bytes_ = 0;
 };
@@ -277,10 +311,32 @@ void report_memory(const BenchStepOptions& options, uint64_t peak, uint64_t weig
 core::Status bench_step(const BenchStepOptions& options) {
   HADAL_TRY(const cpu::CpuLevel level, cpu::choose_level(options.model.cpu_level));
   HADAL_TRY(const ops::Replay replay, parse_replay(options.model.replay));
-  HADAL_TRY(LoadedModel loaded, load_model(options.model));
-  HADAL_TRY(std::unique_ptr<device::Stream> stream, loaded.backend->device().make_stream());
+  const int32_t chunk = options.model.prefill_chunk > 0 ? options.model.prefill_chunk : 512;
+  const int32_t rows = std::max(std::min(chunk, options.prompt), options.batch * kDecodePrompt);
+  const DeviceUse use = {
+      .limits = {
+          .max_rows = rows,
+          .max_seqs = options.batch,
+          .max_logits = options.batch,
+          .max_context = std::max(options.prompt, kDecodePrompt + kWarmSteps + options.decode)}};
+  LoadedModel loaded;
+  if (options.layers > 0) {
+    HADAL_TRY(loaded, make_short_model(options.model, options.layers, options.seed, use));
+  } else {
+    HADAL_TRY(loaded, load_model(options.model, use));
+  }
+  device::Device& device = loaded.backend->device();
+  if (!options.json)
+    fmt::print("{}, {} layers, weights {:.1f} GB\n", device.description(), loaded.config.n_layers,
+               static_cast<double>(loaded.model->weight_bytes()) / 1e9);
+  HADAL_TRY(std::unique_ptr<device::Stream> stream, device.make_stream());
   StepBench bench(options, loaded, replay, std::move(stream));
   HADAL_TRY_VOID(bench.run());
+  if (!device.reads_host_memory()) {
+    HADAL_TRY(const ops::Peaks peaks, loaded.backend->measure_peaks());
+    bench.report(peaks.read_bytes, peaks.bf16_flops);
+    return {};
+  }
   report_memory(options, peak_resident_bytes(), loaded.model->weight_bytes(), bench.plan_bytes());
   const int n_threads = options.model.threads > 0
                             ? options.model.threads
@@ -290,13 +346,17 @@ core::Status bench_step(const BenchStepOptions& options) {
   BenchLimits limits(pool);
   std::vector<double> peaks;
   for (int i = 0; i < 5; ++i) peaks.push_back(limits.bf16_peak(cpu::linear_programs(level)));
-  bench.report(limits, summarise(peaks).median);
+  std::vector<double> reads;
+  for (int i = 0; i < 5; ++i) reads.push_back(limits.read_bandwidth());
+  bench.report(summarise(reads).median, summarise(peaks).median);
   return {};
 }
 
 }  // namespace
 
-int cmd_bench_step(const BenchStepOptions& options) {
+int cmd_bench_step(const BenchStepOptions& asked) {
+  BenchStepOptions options = asked;
+  if (options.model.model_dir.empty()) options.model.model_dir = default_model_dir();
   const core::Status done = bench_step(options);
   if (done) return 0;
   fmt::print(stderr, "hadal bench step: {}\n", done.error().message);

@@ -129,14 +129,17 @@ core::Status check_ids(const std::vector<int32_t>& ids, const LoadedModel& loade
 
 core::Status score(const ScoreOptions& options) {
   HADAL_TRY(const std::vector<int32_t> ids, read_id_list(options.tokens));
-  HADAL_TRY(LoadedModel loaded, load_model(options.model));
-  HADAL_TRY_VOID(check_ids(ids, loaded, options.tokens));
   const auto n = static_cast<int32_t>(ids.size());
-  const auto vocab = static_cast<int32_t>(loaded.config.vocab);
   const int32_t chunk =
       std::min(n, options.model.prefill_chunk > 0 ? options.model.prefill_chunk : 512);
   const model::StepLimits limits = {
       .max_rows = chunk, .max_seqs = 1, .max_logits = chunk, .max_context = n};
+  const auto n_blocks =
+      static_cast<uint64_t>((n + options.model.block_tokens - 1) / options.model.block_tokens);
+  HADAL_TRY(LoadedModel loaded,
+            load_model(options.model, {.limits = limits, .n_blocks = n_blocks, .n_slots = 1}));
+  HADAL_TRY_VOID(check_ids(ids, loaded, options.tokens));
+  const auto vocab = static_cast<int32_t>(loaded.config.vocab);
   HADAL_TRY(model::WorkspacePtr workspace, loaded.model->make_workspace(limits));
   HADAL_TRY(Sequence sequence, make_sequence(loaded, n));
   HADAL_TRY(std::unique_ptr<device::Stream> stream, loaded.backend->device().make_stream());

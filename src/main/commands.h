@@ -119,6 +119,8 @@ struct BenchStepOptions {
   int32_t prompt = 2048;  // tokens of the prefill
   int32_t decode = 32;    // decode steps timed
   int32_t batch = 8;      // sequences of the batched decode
+  int32_t layers = 0;     // not 0: random weights, the config cut to so many layers
+  uint64_t seed = 1;      // of random weights
   bool json = false;
 };
 int cmd_bench_step(const BenchStepOptions& options);

@@ -18,8 +18,9 @@ constexpr uint32_t kScriptBlocks = 1u << 17;
 constexpr uint32_t kScriptRunning = 16384;
 constexpr uint32_t kScriptStepTokens = 65536;
 
-constexpr uint32_t kModelRunning = 16;
-constexpr uint32_t kModelStepTokens = 512;
+// On the host, and on an accelerator, which needs more rows in a step to be busy.
+constexpr uint32_t kModelRunning = 16, kAcceleratorRunning = 64;
+constexpr uint32_t kModelStepTokens = 512, kAcceleratorStepTokens = 2048;
 // Asked for by name only: activations of a step grow with the context.
 constexpr int64_t kDefaultContext = 32768;
 
@@ -85,23 +86,36 @@ core::Status EngineStack::make_script(const EngineSettings& settings, step::Engi
 }
 
 core::Status EngineStack::make_model(const EngineSettings& settings, step::EngineConfig& engine) {
-  HADAL_TRY(loaded_, load_model(settings.model));
-  device::Device& device = loaded_.backend->device();
-  const model::Model& model = *loaded_.model;
+  HADAL_TRY(std::unique_ptr<ops::Backend> backend, make_backend(settings.model));
+  const bool on_host = backend->device().reads_host_memory();
   step::ModelRunnerConfig runner;
-  runner.n_slots = chosen(settings.max_running, kModelRunning);
-  runner.max_rows = std::max(chosen(settings.step_tokens, kModelStepTokens), runner.n_slots);
+  HADAL_TRY(runner.replay, parse_replay(settings.model.replay));
+  runner.n_slots = chosen(settings.max_running, on_host ? kModelRunning : kAcceleratorRunning);
+  runner.max_rows =
+      std::max(chosen(settings.step_tokens, on_host ? kModelStepTokens : kAcceleratorStepTokens),
+               runner.n_slots);
   runner.max_context =
       settings.max_context != 0
           ? static_cast<uint32_t>(std::min<int64_t>(settings.max_context, config_.max_positions))
           : static_cast<uint32_t>(std::min(config_.max_positions, kDefaultContext));
-  HADAL_TRY(runner.replay, parse_replay(settings.model.replay));
-  const auto slab = static_cast<uint64_t>(model.kv_layout().slab_bytes);
-  const auto block_tokens = static_cast<uint32_t>(model.kv_layout().block_tokens);
+  const auto block_tokens = static_cast<uint32_t>(settings.model.block_tokens);
   const uint64_t whole_context = (runner.max_context + block_tokens - 1) / block_tokens;
-  // By default a tenth of what is free, but room for two whole contexts, and for every sequence
-  // that may run at a common length.
-  const uint64_t by_bytes = chosen(settings.device_bytes, device.free_bytes() / 10) / slab;
+  HADAL_TRY(loaded_,
+            load_model(settings.model,
+                       {.limits = step::ModelRunner::step_limits(runner),
+                        .n_blocks = chosen<uint64_t>(settings.device_blocks, whole_context + 1),
+                        .n_slots = runner.n_slots},
+                       std::move(backend)));
+  device::Device& device = loaded_.backend->device();
+  const model::Model& model = *loaded_.model;
+  const auto slab = static_cast<uint64_t>(model.kv_layout().slab_bytes);
+  // By default a tenth of what is free on the host, nine of an accelerator's tenths behind all
+  // else; but room for two whole contexts, and for every sequence that may run at a common length.
+  const step::RunnerPlan fixed = step::ModelRunner::plan(model, runner);
+  const uint64_t free = device.free_bytes();
+  const uint64_t others = fixed.slots_bytes + fixed.workspace_bytes + fixed.logits_bytes;
+  const uint64_t share = on_host ? free / 10 : (free > others ? free - others : 0) / 10 * 9;
+  const uint64_t by_bytes = chosen(settings.device_bytes, share) / slab;
   const uint64_t enough = std::max<uint64_t>(
       2 * whole_context, uint64_t{runner.n_slots} * std::min<uint64_t>(whole_context, 64));
   runner.n_blocks =
@@ -115,8 +129,8 @@ core::Status EngineStack::make_model(const EngineSettings& settings, step::Engin
           ? static_cast<uint32_t>(std::clamp<uint64_t>(
                 chosen<uint64_t>(settings.snapshot_bytes, 256u << 20) / slot_bytes, 4, 4096))
           : 0;
-  runner.fingerprint =
-      fmt::format("{}:{}:{}", model.weight_bytes(), config_.vocab, settings.model.replay);
+  runner.fingerprint = fmt::format("{}:{}:{}:{}", loaded_.backend->name(), model.weight_bytes(),
+                                   config_.vocab, settings.model.replay);
   const auto n_slots = static_cast<int32_t>(runner.n_slots);
   HADAL_TRY(auto sampler,
             loaded_.backend->make_sampler({.n_vocab = static_cast<int32_t>(config_.vocab),

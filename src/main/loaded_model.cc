@@ -10,6 +10,7 @@
 
 #include "base/tokenizer/engram_map.h"
 #include "base/tokenizer/tokenizer.h"
+#include "compute/model/model_plan.h"
 #include "compute/weights/audit.h"
 #include "compute/weights/read_file.h"
 #include "main/backend_choice.h"
@@ -77,7 +78,41 @@ core::Result<std::vector<int32_t>> load_token_map(const std::string& model_dir,
   return map;
 }
 
-core::Result<LoadedModel> load_model(const ModelFlags& flags) {
+core::Status check_fits(const weights::ModelConfig& config, const model::ModelOptions& options,
+                        ops::Backend& backend, const DeviceUse& use) {
+  device::Device& device = backend.device();
+  if (device.reads_host_memory()) return {};
+  for (const int32_t layer : config.kv_sources) {
+    const int32_t ratio = config.roles[static_cast<size_t>(layer)].ratio;
+    if (options.block_tokens % ratio != 0) return {};  // Model::load says so
+  }
+  const model::ModelPlan plan = model::plan_model(config, options, backend.ops(), use.limits);
+  const uint64_t blocks = use.n_blocks * static_cast<uint64_t>(plan.slab_bytes);
+  const uint64_t slots = use.n_slots * static_cast<uint64_t>(plan.slot_bytes);
+  const uint64_t logits = use.logits ? static_cast<uint64_t>(use.limits.max_logits) *
+                                           static_cast<uint64_t>(config.vocab) * sizeof(float)
+                                     : 0;
+  const uint64_t total = plan.weight_bytes + blocks + slots + plan.workspace.total() + logits;
+  const uint64_t free = device.free_bytes();
+  if (total <= free) return {};
+  const auto gb = [](uint64_t bytes) { return static_cast<double>(bytes) / 1e9; };
+  return core::Error{
+      core::Code::kOverloaded,
+      fmt::format("the model does not fit on {}: it needs {:.2f} GB, {:.2f} GB are free\n"
+                  "planned: weights {:.2f} GB; cache {:.2f} GB ({} blocks of {} tokens); {} "
+                  "sequences' windows {:.2f} GB; activations {:.2f} GB ({} rows in a step); logits "
+                  "{:.2f} GB\n{}",
+                  device.description(), gb(total), gb(free), gb(plan.weight_bytes), gb(blocks),
+                  use.n_blocks, options.block_tokens, use.n_slots, gb(slots),
+                  gb(plan.workspace.total()), use.limits.max_rows, gb(logits),
+                  plan.weight_bytes > free
+                      ? "the weights alone are too large: a larger GPU, or --backend cpu"
+                      : "lower --max-context, --kv.device-blocks, --sched.max-running or "
+                        "--sched.step-tokens")};
+}
+
+core::Result<LoadedModel> load_model(const ModelFlags& flags, const DeviceUse& use,
+                                     std::unique_ptr<ops::Backend> backend) {
   const std::string dir = flags.model_dir.empty() ? default_model_dir() : flags.model_dir;
   if (dir.empty()) {
     return core::Error{
@@ -87,12 +122,16 @@ core::Result<LoadedModel> load_model(const ModelFlags& flags) {
   }
   LoadedModel out;
   HADAL_TRY(out.config, weights::load_model_config(dir + "/config.json"));
-  HADAL_TRY(out.backend, make_backend(flags));
+  out.backend = std::move(backend);
+  if (out.backend == nullptr) {
+    HADAL_TRY(out.backend, make_backend(flags));
+  }
+  model::ModelOptions options;
+  options.block_tokens = flags.block_tokens;
+  HADAL_TRY_VOID(check_fits(out.config, options, *out.backend, use));
   HADAL_TRY(out.checkpoint, weights::Checkpoint::open(dir));
   HADAL_TRY_VOID(
       weights::audit_checkpoint(*out.checkpoint, out.config, {.n_threads = flags.threads}));
-  model::ModelOptions options;
-  options.block_tokens = flags.block_tokens;
   HADAL_TRY(options.token_map, load_token_map(dir, out.config));
   HADAL_TRY(out.model,
             model::Model::load(*out.checkpoint, out.config, *out.backend, std::move(options)));

@@ -22,8 +22,22 @@ struct LoadedModel {
   std::unique_ptr<model::Model> model;
 };
 
+// What a command will take of the device beside the weights, at least.
+struct DeviceUse {
+  model::StepLimits limits;
+  uint64_t n_blocks = 0;
+  uint64_t n_slots = 0;
+  bool logits = true;  // rows of logits too
+};
+
+// kOverloaded with the plan if an accelerator has no room for the model and `use`.
+core::Status check_fits(const weights::ModelConfig& config, const model::ModelOptions& options,
+                        ops::Backend& backend, const DeviceUse& use);
 core::Result<ops::Replay> parse_replay(const std::string& name);
-core::Result<LoadedModel> load_model(const ModelFlags& flags);
+// On an accelerator, a model that does not fit with `use` is refused before anything is read:
+// kOverloaded with the plan. `backend`: the one to use; null makes the one that the flags name.
+core::Result<LoadedModel> load_model(const ModelFlags& flags, const DeviceUse& use = {},
+                                     std::unique_ptr<ops::Backend> backend = nullptr);
 
 // Compressed ids of Engram: engram_token_map.json beside the weights if present, else computed from
 // tokenizer.json. Empty if the config has no Engram layers.

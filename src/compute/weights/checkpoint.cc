@@ -212,7 +212,13 @@ void advise(std::span<const std::byte> bytes, int advice, bool inner_pages_only)
 
 }  // namespace
 
+void Checkpoint::keep(void* mapped, uint64_t bytes) {
+  mappings_.push_back(std::make_unique<Mapping>(mapped, bytes));
+  in_memory_ = true;
+}
+
 void Checkpoint::drop(std::span<const std::byte> bytes) const {
+  if (in_memory_) return;
   advise(bytes, MADV_DONTNEED, true);
 }
 void Checkpoint::advise_random(std::span<const std::byte> bytes) const {

@@ -13,6 +13,8 @@
 
 namespace hadal::weights {
 
+struct ModelConfig;
+
 // Element types of a safetensors file that this model uses, by their names there.
 enum class StoredType : uint8_t { kBf16, kF32, kE4m3, kE8m0, kI8 };
 
@@ -43,6 +45,12 @@ struct ForeignTensor {
 class Checkpoint {
  public:
   static core::Result<std::unique_ptr<Checkpoint>> open(const std::string& folder);
+  // Random weights of a config (random_values.h) in memory, with no file: for measurements of
+  // models that nobody has on disk. Layers share their values, and so do the experts of a layer but
+  // the first, so that the host holds a few GB whatever the number of layers. Without Engram tables
+  // of more than memory: leave Engram out of such a config.
+  static core::Result<std::unique_ptr<Checkpoint>> make_random(const ModelConfig& config,
+                                                               uint64_t seed, int n_threads);
   ~Checkpoint();
 
   // By released name, whatever the file's spelling. Null if there is none.
@@ -62,6 +70,7 @@ class Checkpoint {
   class Mapping;
   explicit Checkpoint(std::string folder);
   core::Status add_shard(const std::string& file);
+  void keep(void* mapped, uint64_t bytes);  // takes an anonymous mapping over
 
   const std::string folder_;
   std::vector<std::string> shard_paths_;
@@ -69,6 +78,7 @@ class Checkpoint {
   std::unordered_map<std::string, Tensor> tensors_;
   std::vector<ForeignTensor> foreign_;
   uint64_t total_bytes_ = 0;
+  bool in_memory_ = false;  // no file behind: pages must not be dropped
 };
 
 // The released spelling of a tensor name. Exports of other programs put "model." before it, say

@@ -5,6 +5,8 @@
 
 #include "compute/backends/cuda/cuda_device.h"
 #include "compute/backends/cuda/cuda_ops.h"
+#include "compute/backends/cuda/peaks.h"
+#include "compute/backends/cuda/sampler.h"
 #include "compute/backends/loader/module_entry.h"
 
 // The module's entry: looks for a GPU that the module has code for.
@@ -22,6 +24,13 @@ class CudaBackend final : public ops::Backend {
   std::string_view name() const override { return "cuda"; }
   device::Device& device() override { return device_; }
   ops::Ops& ops() override { return ops_; }
+  core::Result<std::unique_ptr<ops::Sampler>> make_sampler(
+      const ops::SamplerShape& shape) override {
+    return CudaSampler::make(shape, device_.gpu(), device_);
+  }
+  core::Result<ops::Peaks> measure_peaks() override {
+    return cuda::measure_peaks(device_.gpu(), device_);
+  }
 
  private:
   CudaDevice device_;

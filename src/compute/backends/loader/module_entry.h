@@ -13,7 +13,7 @@ namespace hadal::loader {
 
 // Changes with every change of Backend, Device, Ops or their argument structs that sizes do not
 // show.
-inline constexpr uint32_t kInterfaceVersion = 2;
+inline constexpr uint32_t kInterfaceVersion = 3;
 
 // Folds the sizes of what crosses the border into the version: a module left over from another
 // build is refused instead of misread.
@@ -28,7 +28,8 @@ constexpr uint64_t interface_stamp() {
         sizeof(ops::EngramArgs),   sizeof(ops::FinalArgs),    sizeof(ops::CommitArgs),
         sizeof(ops::KvLayout),     sizeof(ops::KvSource),     sizeof(ops::SlotLayout),
         sizeof(ops::WeightSource), sizeof(ops::SampleRow),    sizeof(ops::SampledToken),
-        sizeof(device::Buffer),    sizeof(core::Error)})
+        sizeof(ops::SamplerShape), sizeof(ops::Peaks),        sizeof(device::Buffer),
+        sizeof(core::Error)})
     stamp = stamp * 1099511628211u + size;
   return stamp;
 }
