@@ -114,14 +114,18 @@ Status ItemReader::read_reasoning(JsonValue item) {
     if (!text.empty()) text += '\n';
     text += part["text"].str();
   }
+  // What was sealed wins over what stands beside it in clear: it is what this server gave out. Our
+  // own store needs no seal, and its texts outlive a change of the key.
+  const bool stored = list_path_ != "input" && !text.empty();
   const std::string_view sealed = item["encrypted_content"].str();
-  if (text.empty() && !options_.compat && !options_.reasoning_key.empty() &&
-      recipe::is_sealed(sealed)) {
+  if (!sealed.empty() && !stored && !options_.compat && !options_.reasoning_key.empty()) {
     auto opened = recipe::open_sealed(options_.reasoning_key, recipe::kReasoningPurpose, sealed);
-    if (!opened) {
-      return invalid("it was changed, or made with another key", path(".encrypted_content"));
-    }
+    if (!opened) return invalid(std::move(opened).error().message, path(".encrypted_content"));
     text = std::move(opened).value();
+  } else if (recipe::is_sealed(sealed) && !options_.compat && text.empty()) {
+    return invalid(
+        "this server has no key to open it with; send the reasoning's text, or leave it out",
+        path(".encrypted_content"));
   }
   if (text.empty()) return {};
   Message* last = last_assistant();

@@ -1,5 +1,6 @@
 #include "gateway/recipe/decoder.h"
 
+#include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -131,6 +132,32 @@ TEST(SealedText, OpensWithItsKeyAndRefusesChanges) {
   EXPECT_FALSE(open_sealed(key, "other", sealed).has_value());
   sealed[10] = sealed[10] == 'A' ? 'B' : 'A';
   EXPECT_FALSE(open_sealed(key, kReasoningPurpose, sealed).has_value());
+}
+
+TEST(SealedText, EachTenantHasItsOwnKey) {
+  const std::string key(32, 'k');
+  const std::string a = tenant_sealing_key(key, "a"), b = tenant_sealing_key(key, "b");
+  EXPECT_EQ(a, tenant_sealing_key(key, "a"));
+  EXPECT_NE(a, b);
+  EXPECT_NE(tenant_sealing_key(key, ""), key);
+  const std::string sealed = seal_text(a, kReasoningPurpose, "why");
+  EXPECT_FALSE(open_sealed(b, kReasoningPurpose, sealed).has_value());
+  EXPECT_EQ(open_sealed(a, kReasoningPurpose, sealed).value(), "why");
+}
+
+TEST(SealedText, KeyFilesAreBytesOrHexDigits) {
+  const std::string path = testing::TempDir() + "hadal_key";
+  const auto read = [&](std::string_view content) {
+    std::ofstream(path, std::ios::binary) << content;
+    return read_sealing_key(path);
+  };
+  EXPECT_EQ(read(std::string(32, '\x01')).value(), std::string(32, '\x01'));
+  std::string hex;
+  for (int i = 0; i < 32; ++i) hex += i % 2 == 0 ? "0a" : "fF";
+  EXPECT_EQ(read(hex + "\n").value().substr(0, 2), "\x0a\xff");
+  EXPECT_EQ(read(hex + "0").error().code, core::Code::kInvalidRequest);
+  EXPECT_EQ(read("secret").error().message.find("secret"), std::string::npos);
+  EXPECT_FALSE(read_sealing_key(path + ".none").has_value());
 }
 
 }  // namespace

@@ -1,9 +1,13 @@
 #include "gateway/recipe/sealed_text.h"
 
+#include <array>
+#include <fstream>
 #include <memory>
 #include <vector>
 
+#include <fmt/format.h>
 #include <openssl/evp.h>
+#include <openssl/hmac.h>
 #include <openssl/rand.h>
 
 #include "base/core/check.h"
@@ -90,6 +94,52 @@ core::Result<std::string> open_sealed(std::string_view key, std::string_view pur
   if (!ok) return refused;
   text.resize(n_text);
   return text;
+}
+
+std::string tenant_sealing_key(std::string_view key, std::string_view tenant) {
+  HADAL_CHECK(key.size() == kKeyBytes, "a sealing key has 32 bytes");
+  std::string label = "hadal tenant\n";
+  label += tenant;
+  std::string out(kKeyBytes, '\0');
+  unsigned int size = 0;
+  const bool ok =
+      HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()), bytes(label), label.size(),
+           reinterpret_cast<unsigned char*>(out.data()), &size) != nullptr;
+  HADAL_CHECK(ok && size == kKeyBytes, "HMAC-SHA256 failed");
+  return out;
+}
+
+core::Result<std::string> read_sealing_key(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::array<char, 4096> buffer{};
+  file.read(buffer.data(), buffer.size());
+  const std::string_view content(buffer.data(), static_cast<size_t>(file.gcount()));
+  if (content.empty()) {
+    return core::Error{core::Code::kIo, fmt::format("{}: cannot be read, or is empty", path)};
+  }
+  if (content.size() == kKeyBytes) return std::string(content);
+  std::string key;
+  int high = -1;
+  bool good = true;
+  for (const char c : content) {
+    if (c == ' ' || c == '\n' || c == '\r' || c == '\t') continue;
+    const int digit = c >= '0' && c <= '9'   ? c - '0'
+                      : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                      : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                             : -1;
+    good = good && digit >= 0;
+    if (high < 0) {
+      high = digit;
+    } else {
+      key += static_cast<char>(high * 16 + digit);
+      high = -1;
+    }
+  }
+  if (good && high < 0 && key.size() == kKeyBytes) return key;
+  return core::Error{core::Code::kInvalidRequest,
+                     fmt::format("{}: a key is 32 bytes, or 64 hexadecimal digits (openssl rand "
+                                 "-hex 32 makes one)",
+                                 path)};
 }
 
 }  // namespace hadal::recipe

@@ -17,6 +17,13 @@ core::Result<std::string> open_sealed(std::string_view key, std::string_view pur
 // Whether `text` looks like a sealed text at all (foreign signatures do not).
 bool is_sealed(std::string_view text);
 
+// The 32 bytes that seal for one tenant, made from the server's key (HMAC-SHA256): what one
+// tenant's client carries cannot be opened for another.
+std::string tenant_sealing_key(std::string_view key, std::string_view tenant);
+// The server's key out of a file: 32 bytes, or 64 hexadecimal digits and white space. Errors name
+// the file and never show what is in it.
+core::Result<std::string> read_sealing_key(const std::string& path);
+
 inline constexpr std::string_view kReasoningPurpose = "reasoning";
 
 }  // namespace hadal::recipe
