@@ -73,15 +73,4 @@ bool read_codec_line(std::string_view text, const recipe::CodecOptions& defaults
   return true;
 }
 
-std::string one_line(std::string json) {
-  constexpr std::pair<std::string_view, std::string_view> kEscapes[] = {
-      {"\xC2\x85", "\\u0085"}, {"\xE2\x80\xA8", "\\u2028"}, {"\xE2\x80\xA9", "\\u2029"}};
-  for (const auto& [bytes, escape] : kEscapes) {
-    for (size_t at = json.find(bytes); at != std::string::npos; at = json.find(bytes, at)) {
-      json.replace(at, bytes.size(), escape);
-    }
-  }
-  return json;
-}
-
 }  // namespace hadal::main

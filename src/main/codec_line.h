@@ -6,6 +6,7 @@
 #include "base/core/result.h"
 #include "gateway/recipe/conversation.h"
 #include "gateway/recipe/json_value.h"
+#include "gateway/recipe/json_writer.h"
 #include "gateway/recipe/options.h"
 
 namespace hadal::main {
@@ -30,8 +31,6 @@ core::Result<recipe::CodecRequest> parse_body(recipe::Api api, std::string body,
 // The request in `body` or `body_text` of a line.
 core::Result<recipe::CodecRequest> parse_request(const CodecLine& line);
 
-// Escapes what some readers of lines take for an end of line (U+0085, U+2028, U+2029); in JSON they
-// stand in strings only.
-std::string one_line(std::string json);
+using recipe::one_line;
 
 }  // namespace hadal::main

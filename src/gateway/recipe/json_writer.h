@@ -27,6 +27,10 @@ void append_bool(std::string& out, bool value);
 // "text", or null when it is empty and `or_null`.
 void append_quoted_or_null(std::string& out, std::string_view text);
 
+// Escapes what some readers of lines take for an end of line (U+0085, U+2028, U+2029); in JSON they
+// stand in strings only.
+std::string one_line(std::string json);
+
 // First byte of `text` at or after `from` that a JSON string must escape, or text.size().
 size_t find_escape(std::string_view text, size_t from);
 
