@@ -148,6 +148,18 @@ void Exchange::finish() {
   wake_();
 }
 
+void Exchange::break_off() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_ || finished_ || !streaming_) return;
+    finished_ = true;
+    keep_alive_ = false;
+    if (woken_) return;
+    woken_ = true;
+  }
+  wake_();
+}
+
 void Exchange::on_closed(std::function<void()> callback) {
   {
     const std::lock_guard lock(mutex_);

@@ -48,6 +48,9 @@ class Exchange {
   bool has_room() const;
   Push push_unbounded(std::string_view bytes);
   void finish();
+  // Ends a streamed answer that cannot be completed: without the mark of its end, and with the
+  // connection, so that the client sees that something is missing.
+  void break_off();
 
   // Called once, from the connection's thread, if the client goes away before the answer is
   // finished; at once if it has.
