@@ -147,8 +147,10 @@ class ResponsesWriter final : public ResponseWriter {
     end_event(out);
   }
 
+  // Also after the end, in place of the closing event, if that was not sent.
   void fail(const core::Error& error, std::string& out) override {
     close(Close::kCut, out);
+    if (!final_.empty() && plan_.stream) --n_events_;
     std::string json = R"({"code":)";
     append_quoted(json, http_status(error.code) >= 500 ? "server_error" : "invalid_prompt");
     json.append(R"(,"message":)");
