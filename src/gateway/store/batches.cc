@@ -61,6 +61,14 @@ std::string_view batch_state_name(BatchState state) {
 }
 
 core::Status Batches::create(const StoredBatch& b) {
+  {
+    Statement row = db_.query("SELECT count(*) FROM batches");
+    HADAL_TRY([[maybe_unused]] const bool found, row.next());
+    if (row.integer(0) >= kMostBatches) {
+      return core::Error{core::Code::kOverloaded,
+                         "the store holds as many batches as it may; the old ones go in time"};
+    }
+  }
   return db_.run(
       "INSERT INTO batches(tenant, id, endpoint, input_file, window, metadata, output_ttl, status, "
       "n_total, n_completed, n_failed, created, expires) VALUES(?,?,?,?,?,?,?,?,0,0,0,?,?)",
@@ -182,6 +190,18 @@ core::Status Batches::make_result_files(StoredBatch& batch, const std::string& o
                 now, expires, bytes, batch.seq, errors));
   }
   return {};
+}
+
+core::Status Batches::forget_expired() {
+  constexpr const char* kFiles =
+      "DELETE FROM files WHERE batch IN (SELECT seq FROM batches WHERE created <= ? AND status IN "
+      "('completed', 'failed', 'expired', 'cancelled'))";
+  constexpr const char* kBatches =
+      "DELETE FROM batches WHERE created <= ? AND status IN ('completed', 'failed', 'expired', "
+      "'cancelled')";
+  const int64_t oldest = limits_.now() - limits_.ttl_s;
+  HADAL_TRY_VOID(db_.run(kFiles, oldest));
+  return db_.run(kBatches, oldest);
 }
 
 }  // namespace hadal::store

@@ -56,6 +56,8 @@ class Batches {
  public:
   Batches(Database& db, const Limits& limits) : db_(db), limits_(limits) {}
 
+  static constexpr int64_t kMostBatches = 10'000;
+  // kOverloaded when there are kMostBatches.
   core::Status create(const StoredBatch& batch);
   core::Result<StoredBatch> find(std::string_view tenant, std::string_view id);  // or kNotFound
   core::Result<Listed<StoredBatch>> list(std::string_view tenant, const Page& page);
@@ -73,6 +75,8 @@ class Batches {
   // are none of. Sets output_file and error_file of `batch`, to be stored with update().
   core::Status make_result_files(StoredBatch& batch, const std::string& output_id,
                                  const std::string& error_id);
+  // Those that ended, at the age at which responses go too, with their results.
+  core::Status forget_expired();
 
  private:
   Database& db_;

@@ -17,9 +17,22 @@ core::Error no_conversation(std::string_view id) {
 }  // namespace
 
 core::Status Conversations::create(std::string_view tenant, const StoredConversation& c) {
-  return db_.run(
+  HADAL_TRY_VOID(db_.run(
       "INSERT INTO conversations(tenant, id, created, used, metadata, bytes) VALUES(?,?,?,?,?,?)",
-      tenant, c.id, c.created, limits_.now(), c.metadata, kRowBytes + c.metadata.size());
+      tenant, c.id, c.created, limits_.now(), c.metadata, kRowBytes + c.metadata.size()));
+  return trim(db_.last_row());
+}
+
+core::Status Conversations::trim(int64_t kept) {
+  while (true) {
+    HADAL_TRY(const Total total, total_of(db_, "conversations"));
+    if (total.bytes <= limits_.max_conversation_bytes) return {};
+    HADAL_TRY_VOID(
+        db_.run("DELETE FROM conversations WHERE seq = (SELECT seq FROM conversations WHERE seq != "
+                "? ORDER BY used, seq LIMIT 1)",
+                kept));
+    if (db_.n_changed() == 0) return {};
+  }
 }
 
 core::Result<StoredConversation> Conversations::find(std::string_view tenant, std::string_view id) {
@@ -78,15 +91,7 @@ core::Status Conversations::append(std::string_view tenant, std::string_view id,
   }
   HADAL_TRY_VOID(
       db_.run("UPDATE conversations SET used = ? WHERE seq = ?", limits_.now(), place.seq));
-  while (true) {
-    HADAL_TRY(const Total total, total_of(db_, "conversations"));
-    if (total.bytes <= limits_.max_conversation_bytes) return {};
-    HADAL_TRY_VOID(
-        db_.run("DELETE FROM conversations WHERE seq = (SELECT seq FROM conversations WHERE seq != "
-                "? ORDER BY used, seq LIMIT 1)",
-                place.seq));
-    if (db_.n_changed() == 0) return {};
-  }
+  return trim(place.seq);
 }
 
 core::Result<Listed<StoredItem>> Conversations::items(std::string_view tenant, std::string_view id,

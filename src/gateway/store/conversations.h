@@ -67,6 +67,8 @@ class Conversations {
     int64_t seq = 0;
     uint64_t bytes = 0;
   };
+  // Those not used for longest make room, but for this one.
+  core::Status trim(int64_t kept);
   core::Result<Place> place_of(std::string_view tenant, std::string_view id);
 
   Database& db_;

@@ -34,6 +34,10 @@ core::Status Files::put(std::string_view tenant, const StoredFile& file, std::st
                                    total.bytes, limits_.max_file_bytes),
                        "file"};
   }
+  if (total.n >= kMostFiles) {
+    return core::Error{core::Code::kUnavailable,
+                       fmt::format("the store holds {} files; delete some", total.n), "file"};
+  }
   HADAL_TRY_VOID(
       db_.run("INSERT INTO files(tenant, id, filename, purpose, created, bytes, errors) "
               "VALUES(?,?,?,?,?,?,0)",

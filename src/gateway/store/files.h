@@ -27,9 +27,11 @@ class Files {
   // Largest piece that is written or read at once.
   static constexpr size_t kChunkBytes = 256 << 10;
 
+  static constexpr uint64_t kMostFiles = 100'000;
+
   Files(Database& db, const Limits& limits) : db_(db), limits_(limits) {}
 
-  // kUnavailable when all files together would pass the limit.
+  // kUnavailable when all files together would pass the limit, or are kMostFiles.
   core::Status put(std::string_view tenant, const StoredFile& file, std::string_view content);
   // kNotFound if there is none, or it has expired.
   core::Result<StoredFile> find(std::string_view tenant, std::string_view id);

@@ -120,7 +120,8 @@ void Store::tidy() {
   const core::Status done = db_.transaction([&]() -> core::Status {
     HADAL_TRY_VOID(tables_.responses.forget_expired());
     HADAL_TRY_VOID(tables_.conversations.forget_expired());
-    return tables_.files.forget_expired();
+    HADAL_TRY_VOID(tables_.files.forget_expired());
+    return tables_.batches.forget_expired();
   });
   core::Status shrunk = done;
   if (shrunk && !in_memory()) shrunk = db_.script("PRAGMA incremental_vacuum(4096)");

@@ -365,12 +365,21 @@ TEST_F(StoreTest, BatchResultsAreKeptOnceAndReadInOrder) {
     HADAL_TRY(const auto open_ones, t.batches.open_batches());
     EXPECT_TRUE(open_ones.empty());
     HADAL_TRY_VOID(t.files.erase("a", "out"));
+    HADAL_TRY_VOID(t.batches.forget_expired());
     HADAL_TRY(const auto again, t.batches.find("a", "b1"));
     EXPECT_EQ(again.state, BatchState::kCompleted);
     return true;
   });
   ASSERT_TRUE(done.has_value()) << done.error().message;
   EXPECT_EQ(total("files").bytes, 4u);
+  now_ += config_.limits.ttl_s;
+  const auto gone = store_->call<bool>([](Tbl t) -> core::Result<bool> {
+    HADAL_TRY_VOID(t.batches.forget_expired());
+    return true;
+  });
+  ASSERT_TRUE(gone.has_value()) << gone.error().message;
+  EXPECT_EQ(total("files").bytes, 0u);
+  EXPECT_EQ(total("files").n, 0u);
 }
 
 }  // namespace
