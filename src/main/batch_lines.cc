@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "gateway/recipe/json_value.h"
+#include "gateway/serving/batch_line.h"
 
 namespace hadal::main {
 namespace {
@@ -41,17 +42,13 @@ bool LineReader::next(std::string& line, uint64_t& number) {
   return false;
 }
 
-std::string batch_line_id(uint64_t number) {
-  return fmt::format("batch_req_{:08}", number);
-}
-
 std::string batch_key(std::string_view line, uint64_t number) {
   recipe::JsonDoc doc;
   if (doc.parse(line, kLineDepth) && doc.root().is_object()) {
     const recipe::JsonValue custom = doc.root()["custom_id"];
     if (custom.is_string()) return "c" + std::string(custom.str());
   }
-  return "n" + batch_line_id(number);
+  return "n" + serving::batch_line_id(number);
 }
 
 core::Result<uint64_t> count_batch_lines(const std::string& path) {

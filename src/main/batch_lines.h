@@ -27,8 +27,6 @@ class LineReader {
   bool complete_ = true;
 };
 
-// `id` of the result of an input line; stable over runs.
-std::string batch_line_id(uint64_t number);
 // What a line is known by in both files: its custom_id if it has one, else its place.
 std::string batch_key(std::string_view line, uint64_t number);
 

@@ -1,18 +1,12 @@
 #include <algorithm>
 #include <chrono>
-#include <ctime>
-#include <random>
 
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "base/metrics/trace.h"
-#include "gateway/anthropic/response_factory.h"
-#include "gateway/recipe/error_body.h"
-#include "gateway/recipe/tokenizer_vocabulary.h"
-#include "gateway/serving/dialects.h"
-#include "gateway/serving/engine_request.h"
-#include "main/batch_job.h"
+#include "gateway/recipe/json_value.h"
+#include "gateway/serving/batch_job.h"
+#include "gateway/serving/batch_line.h"
 #include "main/batch_lines.h"
 #include "main/commands.h"
 #include "main/engine_stack.h"
@@ -22,26 +16,12 @@ namespace hadal::main {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using serving::BatchResult;
+using serving::BatchResults;
 
 constexpr uint32_t kMostInFlight = 512;  // choices; below the engine's queue
 constexpr auto kSyncEvery = std::chrono::seconds(1);
 constexpr auto kLookAround = std::chrono::milliseconds(100);
-constexpr int kLineDepth = 130;
-
-const serving::Dialect* dialect_of(std::string_view url) {
-  for (const serving::Dialect& dialect : serving::dialects()) {
-    if (std::find(dialect.paths.begin(), dialect.paths.end(), url) != dialect.paths.end())
-      return &dialect;
-  }
-  return nullptr;
-}
-
-std::string known_urls() {
-  std::string out;
-  for (const serving::Dialect& dialect : serving::dialects())
-    out += fmt::format("{}{}", out.empty() ? "" : ", ", dialect.paths.front());
-  return out;
-}
 
 // How far the run is, on stderr if that is a terminal.
 class Progress {
@@ -86,14 +66,9 @@ class Progress {
 class Generator {
  public:
   Generator(EngineStack& stack, uint32_t max_in_flight)
-      : stack_(stack), vocabulary_(stack.tokenizer()), max_in_flight_(max_in_flight) {
-    std::random_device random;
-    salt_ = (uint64_t{random()} << 32) | random();
-    if (!stack.is_script())
-      codec_.context_limit = static_cast<uint32_t>(
-          std::min<int64_t>(stack.config().max_positions, codec_.context_limit));
-    codec_.remote_pictures = false;
-  }
+      : stack_(stack),
+        maker_(maker_config(stack), stack.tokenizer(), stack.engine(), nullptr),
+        max_in_flight_(max_in_flight) {}
 
   core::Status run(LineReader& reader, BatchOutput& output, Progress& progress) {
     std::string line;
@@ -127,87 +102,50 @@ class Generator {
  private:
   void answer_now(BatchResult result) {
     results_.push(std::move(result));
+    count_refused();
+  }
+  void count_refused() {
     has_refused_ = true;
     ++n_refused_waiting_;
   }
 
-  void start(const std::string& line, uint64_t number) {
-    BatchIdentity identity;
-    identity.line_id = batch_line_id(number);
-    recipe::JsonDoc doc;
-    const core::Status parsed = doc.parse(line, kLineDepth);
-    if (!parsed || !doc.root().is_object())
-      return answer_now(refused_line(
-          identity, fmt::format("line {} is no JSON object{}{}", number, parsed ? "" : ": ",
-                                parsed ? "" : parsed.error().message)));
-    const recipe::JsonValue root = doc.root();
-    const auto refuse = [&](std::string_view why) {
-      answer_now(refused_line(identity, fmt::format("line {}: {}", number, why)));
-    };
-    if (!root["custom_id"].is_string()) return refuse("custom_id must be a string");
-    identity.custom_id_json.clear();
-    recipe::append_json_string(identity.custom_id_json, root["custom_id"].str());
-    if (root["method"].str() != "POST") return refuse("method must be \"POST\"");
-    const serving::Dialect* dialect = dialect_of(root["url"].str());
-    if (dialect == nullptr) return refuse("url must be one of " + known_urls());
-    if (!root["body"].is_object()) return refuse("body must be an object");
-    identity.request_id = fmt::format("{}{:016x}{:08x}", dialect->id_prefix, salt_, number);
-    const core::Status begun =
-        begin(*dialect, identity, std::string(doc.source(root["body"])), number);
-    if (!begun)
-      answer_now(result_line(identity, recipe::http_status(begun.error().code),
-                             recipe::error_body(begun.error(), dialect->api, false), 0));
+  static serving::RequestMaker::Config maker_config(const EngineStack& stack) {
+    serving::RequestMaker::Config config{
+        .codec = {}, .end_token = stack.config().eos_token, .script = stack.is_script()};
+    config.codec.remote_pictures = false;
+    if (!stack.is_script()) {
+      config.codec.context_limit = static_cast<uint32_t>(
+          std::min<int64_t>(stack.config().max_positions, config.codec.context_limit));
+    }
+    return config;
   }
 
-  core::Status begin(const serving::Dialect& dialect, const BatchIdentity& identity,
-                     std::string body, uint64_t number) {
-    HADAL_TRY(recipe::CodecRequest codec, dialect.parse(std::move(body), codec_));
-    if (codec.response.stream)
-      return core::Error{core::Code::kInvalidRequest,
-                         "a batch's answers are not streamed; leave stream out", "stream"};
-    HADAL_TRY(types::Request made,
-              serving::make_engine_request(codec, codec_,
-                                           {.tokenizer = &stack_.tokenizer(),
-                                            .limits = stack_.engine().limits(),
-                                            .end_token = stack_.config().eos_token,
-                                            .seed = metrics::scattered_id(salt_, number),
-                                            .script = stack_.is_script()}));
-    recipe::Usage prompt;
-    prompt.prompt_tokens = static_cast<uint32_t>(made.prompt.size());
-    recipe::ResponseIdentity names;
-    names.id = identity.request_id;
-    names.created = std::time(nullptr);
-    names.fingerprint = "hadal";
-    names.seed = salt_ ^ (number * 0x9e3779b97f4a7c15u);
-    names.now = [] { return std::time(nullptr); };
-    const uint32_t n = std::max(1u, codec.sampling.n);
-    std::vector<types::TokenId> prompt_ids;
-    if (codec.extension.return_token_ids) prompt_ids = made.prompt;
-    auto stream = anthropic::make_response_stream(std::move(codec.parse), std::move(codec.response),
-                                                  std::move(codec.extension), vocabulary_,
-                                                  std::move(names), std::move(prompt_ids));
-    std::vector<types::Request> requests(n, made);
-    for (uint32_t choice = 0; choice < n; ++choice) {
-      requests[choice].id = types::RequestId{++last_request_};
-      requests[choice].sampling.stream = choice;
+  void start(const std::string& line, uint64_t number) {
+    serving::BatchIdentity identity{.number = number};
+    serving::BatchLine read;
+    const core::Status good = serving::read_batch_line(line, read);
+    if (read.has_custom_id) {
+      identity.custom_id_json.clear();
+      recipe::append_json_string(identity.custom_id_json, read.custom_id);
     }
-    const auto job = std::make_shared<BatchJob>(BatchJob::Parts{.identity = identity,
-                                                                .text = std::move(codec.text),
-                                                                .stream = std::move(stream),
-                                                                .api = dialect.api,
-                                                                .results = &results_});
-    n_in_flight_ += n;
-    job->start(stack_.engine(), std::move(requests), prompt);
-    return {};
+    if (!good) {
+      return answer_now(serving::refused_line(
+          identity, "invalid_line", fmt::format("line {}: {}", number, good.error().message)));
+    }
+    const auto job = serving::start_batch_line(
+        maker_, stack_.engine(), *read.dialect, std::move(read.body),
+        {.tenant = {}, .history = {}, .offline = true}, std::move(identity), results_);
+    if (job != nullptr) {
+      n_in_flight_ += job->n_choices();
+    } else {
+      count_refused();
+    }
   }
 
   EngineStack& stack_;
-  const recipe::TokenizerVocabulary vocabulary_;
+  serving::RequestMaker maker_;
   const uint32_t max_in_flight_;
-  recipe::CodecOptions codec_;
-  uint64_t salt_ = 0;
   BatchResults results_;
-  uint64_t last_request_ = 0;
   uint32_t n_in_flight_ = 0;        // choices
   uint32_t n_refused_waiting_ = 0;  // results that never were in flight, not yet written
   bool has_refused_ = false;

@@ -11,6 +11,7 @@
 #include "gateway/admin/openapi.h"
 #include "gateway/admin/span_exporter.h"
 #include "gateway/recipe/error_body.h"
+#include "gateway/recipe/sealed_text.h"
 #include "gateway/serving/service.h"
 #include "main/commands.h"
 #include "main/encode_line.h"
@@ -169,15 +170,26 @@ core::Status serve(ServeConfig& config, const OptionTable& table) {
     }
     HADAL_TRY(web, fetch::WebProvider::make(config.web));
   }
+  std::string reasoning_key;
+  if (!config.reasoning_key_file.empty()) {
+    HADAL_TRY(reasoning_key, recipe::read_sealing_key(config.reasoning_key_file));
+  }
+  std::unique_ptr<store::Store> store;
+  if (config.store_enabled) {
+    HADAL_TRY(store, store::Store::open(config.store()));
+  }
   HADAL_TRY(const auto stack, EngineStack::make(config.engine, registry));
-  serving::Service service({.codec = codec_options(config, *stack),
+  recipe::CodecOptions codec = codec_options(config, *stack);
+  codec.reasoning_key = reasoning_key;
+  serving::Service service({.codec = codec,
                             .served_names = config.served_names,
                             .end_token = stack->config().eos_token,
                             .script = stack->is_script(),
                             .n_workers = 1,
                             .log_requests = config.log_requests,
                             .spans = spans.get(),
-                            .web = web.get()},
+                            .web = web.get(),
+                            .store = store.get()},
                            stack->tokenizer(), stack->engine(), registry, keys.get(), script.get());
   const std::string resolved =
       fmt::format(R"({{"asked":{},"resolved":{}}})", table.to_json(), stack->resolved_json());
@@ -219,6 +231,7 @@ core::Status serve(ServeConfig& config, const OptionTable& table) {
   for (int i = 0; i < 200 && server->n_active() > 0; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   server->stop();
+  if (store != nullptr) store->close();
   HADAL_LOG(kInfo, "serve", "stopped; {} requests were cut", n_cut);
   return {};
 }

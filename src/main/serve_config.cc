@@ -1,5 +1,7 @@
 #include "main/serve_config.h"
 
+#include <algorithm>
+
 namespace hadal::main {
 
 void ServeConfig::bind(OptionTable& t) {
@@ -54,6 +56,18 @@ void ServeConfig::bind(OptionTable& t) {
   t.millis("http.body-timeout", body_timeout_ms, "without a byte of the body");
   t.millis("http.idle-timeout", idle_timeout_ms, "of a connection between requests");
   t.millis("http.keep-alive-comment", keep_alive_ms, "SSE comment in a silent stream");
+  t.text("reasoning-key-file", reasoning_key_file,
+         "key that seals reasoning for clients: 32 bytes or 64 hex digits; empty: not sealed");
+  t.flag("store.enabled", store_enabled,
+         "keep responses, conversations, files and batches for later requests");
+  t.text("store.path", store_path, "SQLite file that keeps them; empty: in memory");
+  t.integer("store.max-responses", store_max_responses, 1, 1u << 30,
+            "responses kept; the oldest make room");
+  t.bytes("store.max-bytes", store_max_bytes,
+          "bytes of responses, and of conversations; 0: 256MiB in memory, 4GiB in a file");
+  t.bytes("store.max-file-bytes", store_max_file_bytes,
+          "bytes of files and batch results; 0: 256MiB in memory, 8GiB in a file");
+  t.millis("store.ttl", store_ttl_ms, "age at which responses and unused conversations end");
   t.text_list("http.cors-origin", http.cors_origins,
               "origin that browsers may call from; * for all");
   t.text("otlp.endpoint", otlp_endpoint,
@@ -102,6 +116,21 @@ core::Status ServeConfig::finish() {
     return core::Error{core::Code::kInvalidRequest, "--script needs --backend script", "script"};
   }
   return {};
+}
+
+store::StoreConfig ServeConfig::store() const {
+  const auto chosen = [&](uint64_t asked, uint64_t in_file) {
+    if (asked != 0) return asked;
+    return store_path.empty() ? uint64_t{256} << 20 : in_file;
+  };
+  store::StoreConfig out;
+  out.path = store_path;
+  out.limits.max_responses = store_max_responses;
+  out.limits.max_response_bytes = chosen(store_max_bytes, uint64_t{4} << 30);
+  out.limits.max_conversation_bytes = out.limits.max_response_bytes;
+  out.limits.max_file_bytes = chosen(store_max_file_bytes, uint64_t{8} << 30);
+  out.limits.ttl_s = std::max<int64_t>(1, store_ttl_ms / 1000);
+  return out;
 }
 
 }  // namespace hadal::main

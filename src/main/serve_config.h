@@ -6,6 +6,7 @@
 
 #include "gateway/fetch/web_provider.h"
 #include "gateway/http/server.h"
+#include "gateway/store/store.h"
 #include "main/engine_stack.h"
 #include "main/option_table.h"
 
@@ -33,6 +34,12 @@ struct ServeConfig {
   std::string log_format = "text";
   std::string otlp_endpoint;  // "": no spans
   int64_t drain_grace_ms = 30'000;
+  std::string reasoning_key_file;
+  bool store_enabled = true;
+  std::string store_path;
+  uint32_t store_max_responses = 100'000;
+  uint64_t store_max_bytes = 0, store_max_file_bytes = 0;  // 0: by whether it is in memory
+  int64_t store_ttl_ms = int64_t{30} * 86'400'000;
   // In types that the table knows; copied into the structs above by finish().
   uint32_t block_tokens = 128, threads = 0, prefill_chunk = 0, http_threads = 1;
   uint64_t max_body_bytes = 64u << 20, max_pending_bytes = 64u << 10;
@@ -42,6 +49,7 @@ struct ServeConfig {
   void bind(OptionTable& table);
   // Copies derived values and checks what spans several options.
   core::Status finish();
+  store::StoreConfig store() const;
 };
 
 }  // namespace hadal::main

@@ -4,6 +4,7 @@
 Every call must parse; streams must add up to the whole answer. Exit 1 with the first failure."""
 import argparse
 import asyncio
+import json
 
 import anthropic
 import openai
@@ -47,6 +48,53 @@ def responses(client, model):
     assert final.output_text == TEXT and kinds[0] == "response.created" and kinds[-1] == "response.completed", kinds
 
 
+def stored_responses(client, model):
+    first = client.responses.create(model=model, input="tide?")
+    assert client.responses.retrieve(first.id).output_text == TEXT
+    second = client.responses.create(model=model, input="tide again?", previous_response_id=first.id)
+    assert second.previous_response_id == first.id and second.usage.input_tokens > first.usage.input_tokens
+    items = client.responses.input_items.list(second.id)
+    assert [item.content[0].text for item in items.data] == ["tide again?"], items
+    waiting = client.responses.create(model=model, input="tide?", background=True)
+    while waiting.status in ("queued", "in_progress"):
+        waiting = client.responses.retrieve(waiting.id)
+    assert waiting.status == "completed" and client.responses.cancel(waiting.id).output_text == TEXT
+    client.responses.delete(first.id)
+    for gone in (lambda: client.responses.retrieve(first.id), lambda: client.responses.delete(first.id)):
+        try:
+            gone()
+            raise AssertionError("a deleted response is there")
+        except openai.NotFoundError:
+            pass
+    try:
+        client.responses.create(model=model, input="x", previous_response_id=first.id)
+        raise AssertionError("an unknown previous response was taken")
+    except openai.BadRequestError as error:
+        assert error.code == "previous_response_not_found", error
+    talk = client.conversations.create(metadata={"topic": "tide"}, items=[{"type": "message", "role": "user", "content": "hello"}])
+    client.responses.create(model=model, input="tide?", conversation=talk.id)
+    kinds = [(item.type, getattr(item, "role", None)) for item in client.conversations.items.list(talk.id, order="asc")]
+    assert kinds == [("message", "user"), ("message", "user"), ("reasoning", None), ("message", "assistant")], kinds
+    assert client.conversations.retrieve(talk.id).metadata == {"topic": "tide"} and client.conversations.delete(talk.id).deleted
+
+
+def batches(client, model):
+    lines = [{"custom_id": f"{i}", "method": "POST", "url": "/v1/chat/completions", "body": {"model": model, "messages": [{"role": "user", "content": "tide?"}]}} for i in range(20)]
+    content = "\n".join(json.dumps(line) for line in lines).encode()
+    file = client.files.create(file=("lines.jsonl", content), purpose="batch")
+    assert file.bytes == len(content) and client.files.content(file.id).read() == content
+    assert file.id in [entry.id for entry in client.files.list(purpose="batch")]
+    batch = client.batches.create(input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h", metadata={"a": "b"})
+    while batch.status not in ("completed", "failed"):
+        batch = client.batches.retrieve(batch.id)
+    assert batch.status == "completed" and (batch.request_counts.completed, batch.request_counts.failed) == (20, 0), batch
+    out = [json.loads(line) for line in client.files.content(batch.output_file_id).text.splitlines()]
+    assert [line["custom_id"] for line in out] == [f"{i}" for i in range(20)]
+    assert all(line["response"]["body"]["choices"][0]["message"]["content"] == TEXT for line in out)
+    assert batch.id in [entry.id for entry in client.batches.list(limit=5)]
+    assert client.files.delete(file.id).deleted
+
+
 def messages(client, model):
     whole = client.messages.create(model=model, max_tokens=500, messages=[{"role": "user", "content": "tide?"}])
     assert [block.type for block in whole.content] == ["thinking", "text"] and whole.content[1].text == TEXT and whole.stop_reason == "end_turn"
@@ -78,7 +126,7 @@ def main():
     a = args.parse_args()
     passed = 0
     client = openai.OpenAI(base_url=a.base + "/v1", api_key=a.key, max_retries=0)
-    for check in (chat, responses):
+    for check in (chat, responses, stored_responses, batches):
         check(client, a.model)
         passed += 1
     messages(anthropic.Anthropic(base_url=a.base, api_key=a.key, max_retries=0), "claude-sonnet-4-5")

@@ -15,10 +15,10 @@ CHAT = {"model": "deepseek-flash", "messages": [{"role": "user", "content": "q"}
 
 
 class Server:
-    def __init__(self, hadal, *flags, log=None, port=0):
+    def __init__(self, hadal, *flags, log=None, port=0, **popen):
         self.log = tempfile.NamedTemporaryFile("w+", suffix=".log")
         self.port = port
-        self.process = subprocess.Popen([hadal, "serve", "--model", DEMO, "--port", str(port), *flags], stderr=log or self.log)
+        self.process = subprocess.Popen([hadal, "serve", "--model", DEMO, "--port", str(port), *flags], stderr=log or self.log, **popen)
         for _ in range(1200):
             if self.is_ready():
                 return

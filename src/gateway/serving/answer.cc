@@ -24,6 +24,17 @@ class Answer::Sink final : public types::TokenSink {
   const uint32_t choice_;
 };
 
+namespace {
+
+// Where the last server-sent event of `events` begins.
+size_t last_event(std::string_view events) {
+  if (events.size() < 3) return 0;
+  const size_t end = events.rfind("\n\n", events.size() - 3);
+  return end == std::string_view::npos ? 0 : end + 2;
+}
+
+}  // namespace
+
 Answer::Answer(Parts parts) : parts_(std::move(parts)) {}
 
 void Answer::start(std::vector<types::Request> requests, const recipe::Usage& prompt) {
@@ -53,25 +64,39 @@ void Answer::start(std::vector<types::Request> requests, const recipe::Usage& pr
   }
   if (failure) {
     cancel();
-    http::Response response{recipe::http_status(failure->code),
-                            "application/json",
-                            {},
-                            recipe::error_body(*failure, parts_.api, parts_.compat)};
-    if (response.status == 429 || response.status == 503)
-      response.headers.push_back({"Retry-After", "1"});
-    parts_.exchange->respond(std::move(response));
+    respond_error(*failure);
+    const auto finished = [self](const std::string& object) {
+      if (self->parts_.on_finished) self->parts_.on_finished(object);
+    };
+    if (!parts_.detached || !parts_.keep) return finished({});
+    std::string unsent;
+    parts_.stream->fail(*failure, unsent);
+    const std::string object = parts_.stream->final_object();
+    parts_.keep(object, [finished, object](const core::Status&) { finished(object); });
     return;
   }
+  if (parts_.exchange == nullptr || parts_.detached) return;
   parts_.exchange->on_closed([weak = weak_from_this()] {
     if (const auto answer = weak.lock()) answer->cancel();
   });
+}
+
+void Answer::respond_error(const core::Error& error) {
+  if (parts_.exchange == nullptr) return;
+  http::Response response{recipe::http_status(error.code),
+                          "application/json",
+                          {},
+                          recipe::error_body(error, parts_.api, parts_.compat)};
+  if (response.status == 429 || response.status == 503)
+    response.headers.push_back({"Retry-After", "1"});
+  parts_.exchange->respond(std::move(response));
 }
 
 // Sends the head of a stream, with what begin() wrote; whoever comes first does it.
 void Answer::ensure_started() {
   if (started_) return;
   started_ = true;
-  if (!parts_.stream->streamed()) return;
+  if (!parts_.stream->streamed() || parts_.exchange == nullptr) return;
   parts_.exchange->start_stream(
       {200, "text/event-stream; charset=utf-8", {{"X-Accel-Buffering", "no"}}, std::move(out_)});
   out_.clear();
@@ -119,26 +144,27 @@ void Answer::go_on(types::Request request) {
 }
 
 void Answer::end_rounds(bool pause) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   if (ended_) return;
   parts_.stream->end_round(pause, out_);
-  finish();
+  finish(lock);
 }
 
 void Answer::fail(core::Error error) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   if (ended_) return;
   parts_.stream->fail(std::move(error), out_);
-  finish();
+  finish(lock);
 }
 
 void Answer::push() {
   if (!parts_.stream->streamed()) return;
-  if (!out_.empty()) parts_.exchange->push_unbounded(out_);
+  if (parts_.exchange != nullptr && !out_.empty()) parts_.exchange->push_unbounded(out_);
   out_.clear();
 }
 
 void Answer::on_start(uint32_t n_cached) {
+  begun_ = true;
   const std::lock_guard lock(mutex_);
   parts_.stream->on_start(n_cached);
 }
@@ -153,53 +179,59 @@ types::SinkAnswer Answer::on_tokens(uint32_t choice, std::span<const types::Toke
   }
   ensure_started();
   if (!parts_.stream->streamed()) return parts_.stream->on_tokens(choice, events, n_taken, out_);
-  if (!parts_.exchange->has_room()) return types::SinkAnswer::kFull;
+  if (parts_.exchange != nullptr && !parts_.exchange->has_room()) return types::SinkAnswer::kFull;
   out_.clear();
   if (parts_.event_times && !events.empty()) {
     fmt::format_to(std::back_inserter(out_), ": t={}\n",
                    std::chrono::nanoseconds(events.front().at.time_since_epoch()).count());
   }
   const types::SinkAnswer answer = parts_.stream->on_tokens(choice, events, n_taken, out_);
-  if (!out_.empty()) parts_.exchange->push_unbounded(out_);
+  push();
   return answer;
 }
 
 void Answer::on_done(uint32_t choice, const types::Completion& completion) {
-  const std::lock_guard lock(mutex_);
-  if (parts_.spans != nullptr)
+  std::unique_lock lock(mutex_);
+  if (parts_.spans != nullptr && parts_.exchange != nullptr)
     trace_generation(parts_.exchange->request(), parts_.model, choice, completion, *parts_.spans);
   if (ended_) return;
   ensure_started();
   if (parts_.stream->streamed()) out_.clear();
-  if (parts_.stream->on_done(choice, completion, out_)) {
-    finish();
-    return;
-  }
+  if (parts_.stream->on_done(choice, completion, out_)) return finish(lock);
   push();
   if (parts_.stream->waiting() != nullptr) parts_.run_tools(shared_from_this());
 }
 
-void Answer::finish() {
+void Answer::finish(std::unique_lock<std::mutex>& lock) {
   ended_ = true;
+  lock.unlock();
+  if (!parts_.keep || (parts_.stream->failed() && !parts_.detached)) return deliver({});
   if (parts_.stream->streamed()) {
+    const size_t last = last_event(out_);
+    std::string event = out_.substr(last);
+    out_.resize(last);
     push();
-    parts_.exchange->finish();
-  } else {
-    finish_whole();
+    out_ = std::move(event);
   }
-  if (parts_.on_finished) parts_.on_finished(*this, parts_.stream->final_object());
+  parts_.keep(parts_.stream->final_object(),
+              [self = shared_from_this()](core::Status kept) { self->deliver(std::move(kept)); });
 }
 
-void Answer::finish_whole() {
-  if (const auto& failed = parts_.stream->failed()) {
-    parts_.exchange->respond({recipe::http_status(failed->code),
-                              "application/json",
-                              {},
-                              recipe::error_body(*failed, parts_.api, parts_.compat)});
-  } else {
+void Answer::deliver(core::Status kept) {
+  if (!kept && !parts_.stream->failed()) {
+    out_.clear();
+    parts_.stream->fail(kept.error(), out_);
+  }
+  if (const auto& failed = parts_.stream->failed(); failed && !parts_.stream->streamed()) {
+    respond_error(*failed);
+  } else if (parts_.exchange != nullptr && parts_.stream->streamed()) {
+    push();
+    parts_.exchange->finish();
+  } else if (parts_.exchange != nullptr) {
     parts_.exchange->respond({200, "application/json", {}, std::move(out_)});
   }
   out_ = std::string();
+  if (parts_.on_finished) parts_.on_finished(parts_.stream->final_object());
 }
 
 }  // namespace hadal::serving

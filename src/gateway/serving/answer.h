@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -17,12 +18,12 @@ namespace hadal::serving {
 
 // One generation on its way from the engine to a client: takes the tokens of its choices, has the
 // recipe write them, and hands the bytes to the connection. Owners: the connection's exchange
-// (through its callback), and the engine through the choices' sinks. Thread-safe: the engine's
-// thread brings tokens, the connection's thread reports that the client left.
+// (through its callback), the engine through the choices' sinks, and who keeps it. Thread-safe: the
+// engine's thread brings tokens, the connection's thread reports that the client left.
 class Answer : public std::enable_shared_from_this<Answer> {
  public:
   struct Parts {
-    std::shared_ptr<http::Exchange> exchange;
+    std::shared_ptr<http::Exchange> exchange;   // null: nobody waits for this answer
     std::shared_ptr<recipe::RequestText> text;  // what views in the plan may point into
     std::unique_ptr<recipe::ResponseStream> stream;
     recipe::Api api = recipe::Api::kChat;
@@ -34,8 +35,15 @@ class Answer : public std::enable_shared_from_this<Answer> {
     // The answer waits for tools that the server runs: waiting_round() and go_on() are for whoever
     // runs them, on another thread. Unset: there are none.
     std::function<void(std::shared_ptr<Answer>)> run_tools;
-    // After the last byte was handed over; final_object is "" for dialects that store nothing.
-    std::function<void(const Answer&, const std::string& final_object)> on_finished;
+    // Generated to its end whether or not its client stays (background responses).
+    bool detached = false;
+    // Keeps the finished object and then calls `kept`: what acknowledges the answer to the client
+    // (the whole of it, or a stream's last event) waits for that, and an error takes its place.
+    // Any thread may call `kept`, once. Unset: nothing is kept. Not called for an answer that
+    // failed unless it is detached.
+    std::function<void(const std::string& object, std::function<void(core::Status)> kept)> keep;
+    // After the last byte was handed over; "" for dialects that have no such object.
+    std::function<void(const std::string& final_object)> on_finished;
   };
   explicit Answer(Parts parts);
 
@@ -44,6 +52,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
   void start(std::vector<types::Request> requests, const recipe::Usage& prompt);
   // The answer ends early by somebody else's wish (a cancel call, a client that left).
   void cancel();
+  bool begun() const { return begun_; }  // the engine works on it
 
   // The round whose calls wait, and the tokens written so far.
   recipe::ResponseStream::Round waiting_round(uint32_t& n_written);
@@ -60,9 +69,11 @@ class Answer : public std::enable_shared_from_this<Answer> {
                               size_t& n_taken);
   void on_done(uint32_t choice, const types::Completion& completion);
   void ensure_started();  // mutex_ held
-  void finish();          // mutex_ held: out_ has the last bytes
-  void finish_whole();    // mutex_ held
-  void push();            // mutex_ held
+  void push();            // mutex_ held, or ended_
+  // out_ has the last bytes. `lock` holds mutex_, and does not afterwards.
+  void finish(std::unique_lock<std::mutex>& lock);
+  void deliver(core::Status kept);
+  void respond_error(const core::Error& error);
 
   Parts parts_;
   // What a cancel needs; apart, for it may come while the connection's lock is held.
@@ -70,9 +81,10 @@ class Answer : public std::enable_shared_from_this<Answer> {
   std::vector<types::RequestId> ids_;
   bool cancelled_ = false;
 
-  std::mutex mutex_;  // guards what follows, and parts_.stream
-  std::string out_;   // bytes of this call; a whole answer's body
-  bool started_ = false, ended_ = false;
+  std::mutex mutex_;                      // guards what follows, and parts_.stream
+  std::string out_;                       // bytes of this call; a whole answer's body
+  bool started_ = false, ended_ = false;  // ended_: nobody but finish() goes on
+  std::atomic<bool> begun_{false};
 };
 
 }  // namespace hadal::serving

@@ -1,19 +1,21 @@
 #include "gateway/serving/service.h"
 
 #include <algorithm>
-#include <random>
 
 #include <fmt/format.h>
 
 #include "base/core/log.h"
 #include "base/tokenizer/utf8.h"
 #include "gateway/anthropic/messages_request.h"
-#include "gateway/anthropic/response_factory.h"
+#include "gateway/recipe/encode.h"
 #include "gateway/recipe/error_body.h"
 #include "gateway/recipe/json_value.h"
 #include "gateway/serving/answer.h"
+#include "gateway/serving/batch_routes.h"
+#include "gateway/serving/conversation_routes.h"
+#include "gateway/serving/file_routes.h"
 #include "gateway/serving/generation_trace.h"
-#include "gateway/serving/tool_rounds.h"
+#include "gateway/serving/tool_runner.h"
 
 namespace hadal::serving {
 namespace {
@@ -22,17 +24,6 @@ namespace {
 constexpr size_t kInlineBody = 16 << 10;
 // Searches and page reads at a time; the rest waits.
 constexpr uint32_t kToolThreads = 4;
-
-uint64_t random_salt() {
-  std::random_device random;
-  return (uint64_t{random()} << 32) | random();
-}
-
-int64_t unix_seconds() {
-  return std::chrono::duration_cast<std::chrono::seconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
 
 recipe::Api api_of_path(std::string_view path) {
   if (path.starts_with("/anthropic/") || path.starts_with("/v1/messages") || path == "/messages")
@@ -71,18 +62,41 @@ Service::Service(const ServiceConfig& config, const tokenizer::Tokenizer& tokeni
                  ScriptFile* script_file)
     : config_(config),
       tokenizer_(tokenizer),
-      vocabulary_(tokenizer),
       engine_(engine),
       registry_(registry),
       keys_(keys),
       script_file_(script_file),
-      id_salt_(random_salt()),
+      maker_({.codec = config.codec,
+              .end_token = config.end_token,
+              .script = config.script,
+              .has_store = config.store != nullptr,
+              .web = config.web},
+             tokenizer, engine, script_file),
       workers_(std::max(1u, config.n_workers)) {
   if (config.web != nullptr) tool_workers_ = std::make_unique<Workers>(kToolThreads);
+  if (config.store != nullptr) {
+    responses_ = std::make_unique<StoredResponses>(*config.store, maker_, engine, workers_,
+                                                   tool_workers_.get(), config.spans);
+    sender_ = std::make_unique<FileSender>(*config.store);
+    batches_ = std::make_unique<BatchRunner>(BatchRunner::Config{}, *config.store, maker_, engine);
+  }
   add_routes();
 }
 
 Service::~Service() = default;
+
+void Service::set_ready(bool ready) {
+  if (responses_ != nullptr) {
+    if (ready) {
+      responses_->resume();
+      batches_->start();
+    } else {
+      responses_->stopping();
+      batches_->stop();
+    }
+  }
+  ready_ = ready;
+}
 
 void Service::add_routes() {
   for (const Dialect& dialect : dialects()) {
@@ -93,6 +107,13 @@ void Service::add_routes() {
             generate(dialect, std::move(exchange), request);
           });
     }
+  }
+  if (responses_ != nullptr) {
+    const TenantOf tenant = [this](const http::Request& request) { return tenant_of(request); };
+    responses_->add_routes(router_, tenant);
+    add_conversation_routes(router_, tenant, *config_.store, maker_);
+    add_file_routes(router_, tenant, *config_.store, maker_, *sender_);
+    add_batch_routes(router_, tenant, *config_.store, maker_, *batches_);
   }
   using Exchange = std::shared_ptr<http::Exchange>;
   router_.add("GET", "/health", [](const Exchange& exchange, const http::Request&) {
@@ -170,6 +191,7 @@ void Service::handle(std::shared_ptr<http::Exchange> exchange) {
     return;
   }
   auto work = [exchange, endpoint = match.endpoint, params = std::move(match.params)] {
+    if (params.empty()) return (*endpoint)(exchange, exchange->request());
     http::Request with_params = exchange->request();
     with_params.path_params = params;
     (*endpoint)(exchange, with_params);
@@ -205,123 +227,42 @@ void Service::generate(const Dialect& dialect, std::shared_ptr<http::Exchange> e
            dialect.api);
     return;
   }
-  auto parsed = dialect.parse(request.body, config_.codec);
-  if (!parsed) {
-    refuse(exchange, parsed.error(), dialect.api);
+  if (dialect.api == recipe::Api::kResponses && responses_ != nullptr) {
+    responses_->create(std::move(exchange), tenant_of(request), request.body);
     return;
   }
-  recipe::CodecRequest& codec = *parsed;
-  const bool scripted_by_file =
-      config_.script && !codec.extension.script && script_file_ != nullptr;
-  if (scripted_by_file) codec.extension.script = script_file_->match(codec, dialect.api);
-  const uint64_t number = next_request_.fetch_add(std::max(1u, codec.sampling.n));
-  const EngineView view{.tokenizer = &tokenizer_,
-                        .limits = engine_.limits(),
-                        .end_token = config_.end_token,
-                        .seed = metrics::scattered_id(id_salt_, number),
-                        .script = config_.script};
-  auto made = make_engine_request(codec, config_.codec, view);
+  auto made = maker_.make(dialect, request.body, {.tenant = tenant_of(request), .history = {}});
   if (!made) {
     refuse(exchange, made.error(), dialect.api);
     return;
   }
-  made->tenant = tenant_of(request);
-  recipe::ResponseIdentity identity;
-  identity.id = fmt::format("{}{:016x}{:08x}", dialect.id_prefix, id_salt_, number);
-  identity.created = unix_seconds();
-  identity.fingerprint = "hadal";
-  identity.seed = id_salt_ ^ (number * 0x9e3779b97f4a7c15u);
-  identity.reasoning_key = config_.codec.reasoning_key;
-  identity.now = unix_seconds;
-
-  const std::string model =
-      config_.spans != nullptr && request.trace ? codec.response.model : std::string();
-  const bool event_times = codec.extension.event_times;
-  std::vector<types::TokenId> prompt_ids;
-  if (codec.extension.return_token_ids) prompt_ids = made->prompt;
-  recipe::Usage prompt;
-  prompt.prompt_tokens = static_cast<uint32_t>(made->prompt.size());
-  std::vector<types::Request> requests;
-  for (uint32_t choice = 0; choice < std::max(1u, codec.sampling.n); ++choice) {
-    types::Request one = choice + 1 == std::max(1u, codec.sampling.n) ? std::move(*made) : *made;
-    one.id = static_cast<types::RequestId>(number + choice);
-    one.sampling.stream = choice;
-    requests.push_back(std::move(one));
-  }
-  auto run_tools = codec.server_tools.any()
-                       ? tool_runner(codec, view, requests.front(), scripted_by_file)
-                       : nullptr;
-  auto stream = anthropic::make_response_stream(std::move(codec.parse), std::move(codec.response),
-                                                std::move(codec.extension), vocabulary_,
-                                                std::move(identity), std::move(prompt_ids));
+  auto run_tools = make_tool_runner(*made, maker_, tool_workers_.get());
   auto answer = std::make_shared<Answer>(Answer::Parts{.exchange = std::move(exchange),
-                                                       .text = std::move(codec.text),
-                                                       .stream = std::move(stream),
+                                                       .text = std::move(made->text),
+                                                       .stream = std::move(made->stream),
                                                        .api = dialect.api,
-                                                       .model = model,
+                                                       .model = std::move(made->model),
                                                        .compat = config_.codec.compat,
-                                                       .event_times = event_times,
+                                                       .event_times = made->event_times,
                                                        .engine = &engine_,
                                                        .spans = config_.spans,
                                                        .run_tools = std::move(run_tools),
+                                                       .keep = {},
                                                        .on_finished = {}});
-  answer->start(std::move(requests), prompt);
-}
-
-// Goes on with an answer after each round that called tools of the server. Shared by the rounds of
-// one answer.
-std::function<void(std::shared_ptr<Answer>)> Service::tool_runner(recipe::CodecRequest& codec,
-                                                                  const EngineView& view,
-                                                                  const types::Request& request,
-                                                                  bool scripted_by_file) {
-  ToolRounds::Parts parts{.codec = {},
-                          .options = config_.codec,
-                          .engine = view,
-                          .provider = config_.web,
-                          .max_tokens = request.max_tokens,
-                          .prepare = {}};
-  // The stream gets the plans of its own; the conversation goes on here.
-  parts.codec.text = codec.text;
-  parts.codec.conversation = std::move(codec.conversation);
-  parts.codec.parse = codec.parse;
-  parts.codec.sampling = codec.sampling;
-  parts.codec.constraint = codec.constraint;
-  parts.codec.server_tools = codec.server_tools;
-  parts.codec.response.api = codec.response.api;
-  parts.codec.extension = codec.extension;
-  if (scripted_by_file) {
-    parts.prepare = [this](recipe::CodecRequest& next) {
-      next.extension.script = script_file_->match(next, next.response.api);
-    };
-  }
-  auto rounds = std::make_shared<ToolRounds>(std::move(parts));
-  return [this, rounds, tenant = request.tenant](std::shared_ptr<Answer> answer) {
-    tool_workers_->run([this, rounds, tenant, answer = std::move(answer)] {
-      uint32_t n_written = 0;
-      const recipe::ResponseStream::Round round = answer->waiting_round(n_written);
-      const std::vector<recipe::ServerToolResult> results = rounds->run(round);
-      answer->show(results);
-      if (round.calls_client) return answer->end_rounds(false);
-      auto next = rounds->next(round, results, n_written);
-      if (!next) return answer->fail(next.error());
-      if (!*next) return answer->end_rounds(true);
-      (*next)->id = static_cast<types::RequestId>(next_request_.fetch_add(1));
-      (*next)->tenant = tenant;
-      answer->go_on(*std::move(*next));
-    });
-  };
+  answer->start(std::move(made->requests), made->prompt);
 }
 
 void Service::count_tokens(const std::shared_ptr<http::Exchange>& exchange,
                            const http::Request& request) {
   // max_tokens is not needed to count; the parser asks for what the dialect's own endpoint asks
   // for.
-  auto parsed = anthropic::parse_messages_request(request.body, config_.codec);
+  const recipe::CodecOptions codec = maker_.codec_for(tenant_of(request));
+  auto parsed = anthropic::parse_messages_request(request.body, codec);
   if (!parsed) {
     refuse(exchange, parsed.error(), recipe::Api::kMessages);
     return;
   }
-  const auto ids = recipe::tokenize(recipe::render_request(*parsed, config_.codec), tokenizer_);
+  const auto ids = recipe::tokenize(recipe::render_request(*parsed, codec), tokenizer_);
   if (!ids) {
     refuse(exchange, ids.error(), recipe::Api::kMessages);
     return;

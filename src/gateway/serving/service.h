@@ -17,11 +17,14 @@
 #include "gateway/http/router.h"
 #include "gateway/http/server.h"
 #include "gateway/recipe/options.h"
-#include "gateway/recipe/tokenizer_vocabulary.h"
+#include "gateway/serving/batch_runner.h"
 #include "gateway/serving/dialects.h"
-#include "gateway/serving/engine_request.h"
+#include "gateway/serving/file_sender.h"
+#include "gateway/serving/request_maker.h"
 #include "gateway/serving/script_file.h"
+#include "gateway/serving/stored_responses.h"
 #include "gateway/serving/workers.h"
+#include "gateway/store/store.h"
 
 namespace hadal::serving {
 
@@ -34,9 +37,8 @@ struct ServiceConfig {
   bool log_requests = true;
   metrics::SpanSink* spans = nullptr;  // null: no traces are kept; else it outlives the service
   const fetch::WebProvider* web = nullptr;  // null: no web tools; else it outlives the service
+  store::Store* store = nullptr;  // null: nothing is kept; else closed before the service ends
 };
-
-class Answer;
 
 // The server's HTTP side: routes, keys, the three dialects, tokenising, health and metrics. admin/
 // adds its routes to router(). All references outlive it. Thread-safe.
@@ -48,7 +50,9 @@ class Service : public http::Handler {
   ~Service() override;
 
   http::Router& router() { return router_; }  // before the server starts
-  void set_ready(bool ready) { ready_ = ready; }
+  // True, once: goes on with what the store holds unfinished. False: leaves that to the next
+  // server.
+  void set_ready(bool ready);
   // Paths that need no key: alive and ready. Paths under /admin are checked by `admin_guard`.
   void set_admin_guard(std::function<bool(const http::Request&)> guard) {
     admin_guard_ = std::move(guard);
@@ -71,15 +75,10 @@ class Service : public http::Handler {
               recipe::Api api) const;
   // The counter of answers of this route (a pattern of the router, or a constant) and status.
   metrics::Counter& answered(std::string_view route, int status);
-  std::function<void(std::shared_ptr<Answer>)> tool_runner(recipe::CodecRequest& codec,
-                                                           const EngineView& view,
-                                                           const types::Request& request,
-                                                           bool scripted_by_file);
   std::string tenant_of(const http::Request& request) const;
 
   const ServiceConfig config_;
   const tokenizer::Tokenizer& tokenizer_;
-  const recipe::TokenizerVocabulary vocabulary_;
   types::EnginePort& engine_;
   metrics::Registry& registry_;
   const http::ApiKeys* keys_;
@@ -87,12 +86,15 @@ class Service : public http::Handler {
   std::function<bool(const http::Request&)> admin_guard_;
   http::Router router_;
   std::atomic<bool> ready_{false};
-  std::atomic<uint64_t> next_request_{1};
-  const uint64_t id_salt_;
   std::mutex answered_mutex_;  // guards answered_
   std::map<std::pair<const char*, int>, metrics::Counter*> answered_;
+  RequestMaker maker_;
   Workers workers_;
   std::unique_ptr<Workers> tool_workers_;  // they wait for other servers; null without web tools
+  // Null without a store.
+  std::unique_ptr<StoredResponses> responses_;
+  std::unique_ptr<FileSender> sender_;
+  std::unique_ptr<BatchRunner> batches_;
 };
 
 }  // namespace hadal::serving

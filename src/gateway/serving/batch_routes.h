@@ -1,0 +1,16 @@
+#pragma once
+
+#include "gateway/http/router.h"
+#include "gateway/serving/api_reply.h"
+#include "gateway/serving/batch_runner.h"
+#include "gateway/serving/request_maker.h"
+#include "gateway/store/store.h"
+
+namespace hadal::serving {
+
+// /v1/batches: create, get, list, cancel. Each tenant sees its own only. All references outlive the
+// router.
+void add_batch_routes(http::Router& router, const TenantOf& tenant_of, store::Store& store,
+                      RequestMaker& maker, BatchRunner& runner);
+
+}  // namespace hadal::serving
