@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <unordered_map>
 #include <utility>
 
@@ -29,6 +30,10 @@ core::Error failed(const std::string& path, std::string_view what) {
 core::Result<LineReader> LineReader::open(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   if (!in) return failed(path, "cannot be read");
+  if (std::filesystem::is_directory(path)) {
+    errno = EISDIR;
+    return failed(path, "cannot be read");
+  }
   return LineReader(std::move(in));
 }
 

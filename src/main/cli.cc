@@ -11,6 +11,7 @@
 
 #include "main/commands.h"
 #include "main/option_table.h"
+#include "main/standard_output.h"
 
 namespace hadal::main {
 namespace {
@@ -331,7 +332,7 @@ int run_cli(int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     return report_usage(app, e);
   }
-  return chosen ? chosen() : 2;
+  return chosen ? run_with_checked_output(chosen) : 2;
 }
 
 }  // namespace hadal::main

@@ -325,6 +325,14 @@ core::Status bench_step(const BenchStepOptions& options) {
   } else {
     HADAL_TRY(loaded, load_model(options.model, use));
   }
+  const int64_t positions = loaded.config.max_positions;
+  if (options.prompt > positions || kDecodePrompt + kWarmSteps + options.decode > positions) {
+    return core::Error{
+        core::Code::kInvalidRequest,
+        fmt::format("--prompt {} and --decode {} do not fit the model's {} positions "
+                    "(max_position_embeddings); give less",
+                    options.prompt, options.decode, positions)};
+  }
   device::Device& device = loaded.backend->device();
   if (!options.json)
     fmt::print("{}, {} layers, weights {:.1f} GB\n", device.description(), loaded.config.n_layers,

@@ -1,6 +1,5 @@
 #include <cstdio>
 #include <ctime>
-#include <fstream>
 #include <iostream>
 #include <iterator>
 #include <random>
@@ -9,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/tokenizer/tokenizer.h"
+#include "compute/weights/read_file.h"
 #include "gateway/anthropic/response_factory.h"
 #include "gateway/recipe/error_body.h"
 #include "gateway/recipe/text_assembler.h"
@@ -16,7 +16,6 @@
 #include "main/codec_line.h"
 #include "main/commands.h"
 #include "main/decode_line.h"
-#include "main/engine_stack.h"
 
 namespace hadal::main {
 namespace {
@@ -100,10 +99,7 @@ int decode_text(const DecodeOptions& options, const recipe::Vocabulary& vocabula
 }  // namespace
 
 int cmd_decode(const DecodeOptions& options) {
-  const std::string path = !options.tokenizer.empty()  ? options.tokenizer
-                           : options.model_dir.empty() ? default_model_dir() + "/tokenizer.json"
-                                                       : options.model_dir + "/tokenizer.json";
-  const auto tokenizer = tokenizer::Tokenizer::load(path);
+  const auto tokenizer = load_codec_tokenizer(options.tokenizer, options.model_dir);
   if (!tokenizer) {
     fmt::print(stderr, "hadal decode: {}\n", tokenizer.error().message);
     return 1;
@@ -118,13 +114,12 @@ int cmd_decode(const DecodeOptions& options) {
                "hadal decode: --request BODY.json is missing (or --stdin-jsonl for many)\n");
     return 2;
   }
-  std::ifstream file(options.request, std::ios::binary);
-  if (!file) {
-    fmt::print(stderr, "hadal decode: cannot read {}\n", options.request);
+  core::Result<std::string> body = weights::read_file(options.request, kMaxBodyFile);
+  if (!body) {
+    fmt::print(stderr, "hadal decode: {}\n", body.error().message);
     return 1;
   }
-  std::string body{std::istreambuf_iterator<char>(file), {}};
-  auto request = parse_body(api_of(options.api), std::move(body), defaults);
+  auto request = parse_body(api_of(options.api), *std::move(body), defaults);
   if (!request) {
     fmt::print("{}\n", recipe::error_body(request.error(), api_of(options.api), defaults.compat));
     fmt::print(stderr, "hadal decode: the request is refused: {}\n", request.error().message);

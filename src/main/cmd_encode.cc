@@ -1,4 +1,3 @@
-#include <fstream>
 #include <iostream>
 #include <iterator>
 #include <string>
@@ -6,11 +5,11 @@
 #include <fmt/format.h>
 
 #include "base/tokenizer/tokenizer.h"
+#include "compute/weights/read_file.h"
 #include "gateway/recipe/json_value.h"
 #include "main/codec_line.h"
 #include "main/commands.h"
 #include "main/encode_line.h"
-#include "main/engine_stack.h"
 
 namespace hadal::main {
 
@@ -42,12 +41,12 @@ int encode_file(const EncodeOptions& options, const tokenizer::Tokenizer& tokeni
   if (options.body == "-") {
     body.assign(std::istreambuf_iterator<char>(std::cin), {});
   } else {
-    std::ifstream file(options.body, std::ios::binary);
+    core::Result<std::string> file = weights::read_file(options.body, kMaxBodyFile);
     if (!file) {
-      fmt::print(stderr, "hadal encode: cannot read {}\n", options.body);
+      fmt::print(stderr, "hadal encode: {}\n", file.error().message);
       return 1;
     }
-    body.assign(std::istreambuf_iterator<char>(file), {});
+    body = *std::move(file);
   }
   std::string line = R"({"id":0,"api":)";
   recipe::append_json_string(line, options.api);
@@ -56,7 +55,8 @@ int encode_file(const EncodeOptions& options, const tokenizer::Tokenizer& tokeni
   line += '}';
   const std::optional<std::string> answer = encode_line(line, tokenizer, codec);
   if (!answer) {
-    fmt::print(stderr, "hadal encode: {} is not UTF-8 text\n", options.body);
+    fmt::print(stderr, "hadal encode: {} is not UTF-8 text; write the request in UTF-8\n",
+               options.body);
     return 1;
   }
   constexpr std::string_view kId = R"({"id":0,)";
@@ -71,10 +71,7 @@ int cmd_encode(const EncodeOptions& options) {
     fmt::print(stderr, "hadal encode: name a BODY file, or give --stdin-jsonl\n");
     return 2;
   }
-  const std::string path = !options.tokenizer.empty()  ? options.tokenizer
-                           : options.model_dir.empty() ? default_model_dir() + "/tokenizer.json"
-                                                       : options.model_dir + "/tokenizer.json";
-  const auto tokenizer = tokenizer::Tokenizer::load(path);
+  const auto tokenizer = load_codec_tokenizer(options.tokenizer, options.model_dir);
   if (!tokenizer) {
     fmt::print(stderr, "hadal encode: {}\n", tokenizer.error().message);
     return 1;

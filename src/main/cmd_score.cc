@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <memory>
 #include <numeric>
 #include <vector>
@@ -22,7 +24,10 @@ using FilePtr = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
 core::Result<FilePtr> open_npy(const std::string& path, int64_t rows, int64_t cols) {
   FilePtr file(std::fopen(path.c_str(), "wb"), std::fclose);
   if (file == nullptr)
-    return core::Error{core::Code::kIo, fmt::format("--logits {}: cannot be written", path)};
+    return core::Error{core::Code::kIo,
+                       fmt::format("--logits {}: cannot be written: {}; name a file in a folder "
+                                   "that exists and can be written",
+                                   path, std::strerror(errno))};
   std::string header =
       fmt::format("{{'descr': '<f4', 'fortran_order': False, 'shape': ({}, {}), }}", rows, cols);
   header.resize((10 + header.size() + 1 + 63) / 64 * 64 - 10 - 1, ' ');
@@ -41,6 +46,11 @@ core::Result<FilePtr> open_npy(const std::string& path, int64_t rows, int64_t co
   std::fwrite(magic, 1, sizeof magic, file.get());
   std::fwrite(header.data(), 1, header.size(), file.get());
   return file;
+}
+
+core::Error write_failed(const std::string& path) {
+  return {core::Code::kIo, fmt::format("--logits {}: write failed: {}; what is there is incomplete",
+                                       path, std::strerror(errno))};
 }
 
 // One sequence with blocks 0, 1, 2 ... and slot 0.
@@ -116,13 +126,15 @@ core::Status check_ids(const std::vector<int32_t>& ids, const LoadedModel& loade
   if (ids.empty()) return refuse("has no token; at least one is needed");
   for (size_t i = 0; i < ids.size(); ++i) {
     if (ids[i] >= loaded.config.vocab) {
-      return refuse(fmt::format("element {} is {}, the vocabulary has {} ids", i, ids[i],
-                                loaded.config.vocab));
+      return refuse(fmt::format(
+          "element {} is {}, the vocabulary has {} ids; were these ids made for another model?", i,
+          ids[i], loaded.config.vocab));
     }
   }
   if (static_cast<int64_t>(ids.size()) > loaded.config.max_positions) {
-    return refuse(fmt::format("{} tokens, the model has {} positions (max_position_embeddings)",
-                              ids.size(), loaded.config.max_positions));
+    return refuse(fmt::format(
+        "{} tokens, the model has {} positions (max_position_embeddings); shorten the list",
+        ids.size(), loaded.config.max_positions));
   }
   return {};
 }
@@ -184,9 +196,7 @@ core::Status score(const ScoreOptions& options) {
       if (file != nullptr &&
           std::fwrite(logits.row(0).data(), sizeof(float) * static_cast<size_t>(vocab),
                       static_cast<size_t>(m), file.get()) != static_cast<size_t>(m)) {
-        return core::Error{
-            core::Code::kIo,
-            fmt::format("--logits {}: write failed, is the disk full?", options.logits)};
+        return write_failed(options.logits);
       }
     }
     const int32_t accepted[] = {rows};
@@ -195,6 +205,7 @@ core::Status score(const ScoreOptions& options) {
     if (progress) fmt::print(stderr, "\rscored {} of {}", at + rows, n);
   }
   if (progress) fmt::print(stderr, "\n");
+  if (file != nullptr && std::fclose(file.release()) != 0) return write_failed(options.logits);
   return {};
 }
 

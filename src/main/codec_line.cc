@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "gateway/recipe/field_check.h"
+#include "main/engine_stack.h"
 
 namespace hadal::main {
 
@@ -53,6 +54,19 @@ void read_options(FieldCheck& check, JsonValue object, recipe::CodecOptions& opt
 }
 
 }  // namespace
+
+core::Result<tokenizer::Tokenizer> load_codec_tokenizer(const std::string& file,
+                                                        const std::string& model_dir) {
+  if (!file.empty()) return tokenizer::Tokenizer::load(file);
+  const std::string folder = model_dir.empty() ? default_model_dir() : model_dir;
+  if (folder.empty()) {
+    return core::Error{core::Code::kNotFound,
+                       "no tokenizer: give --model DIR or --tokenizer FILE (the bundled "
+                       "models/demo was not found beside this program)",
+                       "model"};
+  }
+  return tokenizer::Tokenizer::load(folder + "/tokenizer.json");
+}
 
 bool read_codec_line(std::string_view text, const recipe::CodecOptions& defaults, CodecLine& line) {
   if (!line.document.parse(text, kLineDepth)) return false;

@@ -62,7 +62,9 @@ core::Status read_tokens(JsonValue ids, JsonValue logprobs, const std::string& p
 }
 
 // Plays the pieces until the stream has enough. `stopped`: it has, `finish` does not count.
-core::Status play(JsonValue pieces, recipe::ResponseStream& stream, std::string& out) {
+// `vocabulary`: ids outside it are refused; null: they stand for no text, as in 0.2.0.
+core::Status play(JsonValue pieces, const recipe::Vocabulary* vocabulary,
+                  recipe::ResponseStream& stream, std::string& out) {
   if (!pieces.is_array() || pieces.size() > kMaxPieces) {
     return wrong("expected a list: text, [ids], {text, n} or {ids, logprobs}", "pieces");
   }
@@ -82,6 +84,11 @@ core::Status play(JsonValue pieces, recipe::ResponseStream& stream, std::string&
       const JsonValue ids = piece.is_object() ? piece["ids"] : piece;
       HADAL_TRY_VOID(
           read_tokens(ids, piece.is_object() ? piece["logprobs"] : JsonValue(), path, events));
+      for (const TokenEvent& event : events) {
+        if (vocabulary != nullptr && vocabulary->bytes(event.token).empty())
+          return wrong("token id " + std::to_string(event.token) + " is not in the tokenizer",
+                       path);
+      }
       size_t n_taken = 0;
       more = stream.on_tokens(0, events, n_taken, out) == types::SinkAnswer::kContinue;
     }
@@ -156,7 +163,8 @@ core::Result<std::string> answer(const CodecLine& line, const recipe::Vocabulary
       vocabulary, std::move(identity));
   std::string bytes;
   stream->begin(usage, bytes);
-  HADAL_TRY_VOID(play(object["pieces"], *stream, bytes));
+  HADAL_TRY_VOID(
+      play(object["pieces"], line.options.compat ? nullptr : &vocabulary, *stream, bytes));
   types::Completion completion;
   completion.reason = reason;
   stream->on_done(0, completion, bytes);

@@ -151,6 +151,18 @@ TEST(OneForward, BlockSizeAndRingSizeChangeNoBit) {
   }
 }
 
+// 512 rows against 500,000 entries would be a gigabyte of scores; a row alone is two megabytes.
+TEST(OneForward, TheScoresOfALongPromptAreTiled) {
+  const Rig rig;
+  const auto scratch = [&](int32_t rows, int32_t context) {
+    const model::StepLimits limits = {
+        .max_rows = rows, .max_seqs = 1, .max_logits = 1, .max_context = context};
+    return rig.model().plan_workspace(limits).scratch;
+  };
+  EXPECT_LE(scratch(512, 1'000'000), uint64_t{64} << 20);
+  EXPECT_GT(scratch(512, 1'000'000), scratch(512, 1000));
+}
+
 TEST(OneForward, ImageRowsTakeTheOtherBiasAndBlockTheNgrams) {
   Rig rig({.name = "c-engram"});
   const std::vector<int32_t> ids = some_ids(rig.config(), 40, 7);

@@ -236,7 +236,7 @@ core::Result<std::unique_ptr<Tokenizer::Data>> parse_tokenizer_json(std::string_
                                                                     std::string_view origin) {
   const json root = json::parse(text.begin(), text.end(), nullptr, false);
   if (root.is_discarded() || !root.is_object()) {
-    return refused(origin, "tokenizer.json",
+    return refused(origin, "its root",
                    "is not a JSON object; the file is damaged or not a tokenizer.json");
   }
   auto data = std::make_unique<Tokenizer::Data>();

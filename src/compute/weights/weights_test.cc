@@ -84,6 +84,15 @@ TEST(ModelConfig, RefusesContradictions) {
   EXPECT_FALSE(parse_model_config(std::string(100'000, '['), "c").has_value());
 }
 
+TEST(ModelConfig, ReadsBothSpellingsOfTheEngramPadId) {
+  const std::string good = *read_file(kData + "tiny_config.json", 1 << 20);
+  const std::string released =
+      replaced(good, "\"engram_pad_token_id\": 2", "\"engram_pad_token_id\": 5");
+  const std::string other = replaced(good, "\"engram_pad_token_id\": 2", "\"engram_pad_id\": 6");
+  EXPECT_EQ(parse_model_config(released, "c")->engram.pad_token, 5);
+  EXPECT_EQ(parse_model_config(other, "c")->engram.pad_token, 6);
+}
+
 TEST(EngramHash, HasThePublishedConstants) {
   const auto config = load_model_config(kData + "released_config.json");
   const auto hashes = make_engram_hashes(*config);
