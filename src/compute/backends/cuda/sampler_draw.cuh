@@ -29,19 +29,24 @@ class Draw {
   }
   // Raises the bound by a token that is surely kept.
   __device__ void raise(float logit, int32_t token) {
-    const float scaled = __fmul_rn(logit, inverse_t_);
-    if (!(scaled + kMaxNoise >= bound_)) return;
-    raise_to(scaled + noise_estimate(noise_bits(key_, static_cast<uint32_t>(token))));
+    if (!may_win(logit)) return;
+    raise_to(__fmul_rn(logit, inverse_t_) +
+             noise_estimate(noise_bits(key_, static_cast<uint32_t>(token))));
   }
   // Takes over what other threads of the block found.
   __device__ void refresh() {
     bound_ = fmaxf(bound_, float_of(*static_cast<volatile uint32_t*>(&list_.bound)));
   }
+  // Cheap and rarely true: offers follow only where it is, in a loop of their own, so that the
+  // lanes of a warp do not wait for one another's.
+  __device__ __forceinline__ bool may_win(float logit) const {
+    return __fmul_rn(logit, inverse_t_) + kMaxNoise >= bound_;
+  }
   // `kept` says whether truncation leaves the token; asked only for those that may win.
   template <class Kept>
   __device__ void offer(float logit, int32_t token, Kept kept) {
+    if (!may_win(logit)) return;
     const float scaled = __fmul_rn(logit, inverse_t_);
-    if (!(scaled + kMaxNoise >= bound_)) return;
     const uint32_t bits = noise_bits(key_, static_cast<uint32_t>(token));
     const float estimate = scaled + noise_estimate(bits);
     if (!(estimate + kNoiseMargin >= bound_) || isinf(logit) || !kept(logit, token)) return;

@@ -109,13 +109,18 @@ __global__ void __cluster_dims__(kSampleBlocks, 1, 1) __launch_bounds__(kStreamT
     if (!isinf(batch.value)) draw.raise(batch.logit, batch.token);
     __syncwarp();
     draw.refresh();
+    uint32_t open = 0;
 #pragma unroll
-    for (int j = 0; j < kBatch; ++j) {
-#pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        const int i = begin + (j * kStreamThreads + static_cast<int>(threadIdx.x)) * 4 + k;
-        draw.offer(v[j][k], block.first + i, all);
-      }
+    for (int e = 0; e < kBatch * 4; ++e) open |= draw.may_win(v[e / 4][e % 4]) ? 1u << e : 0u;
+#pragma unroll 1
+    for (; open != 0; open &= open - 1) {
+      const int e = __ffs(static_cast<int>(open)) - 1;
+      const int i = begin + (e / 4 * kStreamThreads + static_cast<int>(threadIdx.x)) * 4 + e % 4;
+      if (i >= block.n) continue;
+      // Read again: an index into registers must be known when compiled.
+      float logit = __ldg(from + i);
+      if (!plain) logit = adjusted(logit, block.first + i, row, a);
+      draw.offer(logit, block.first + i, all);
     }
   }
   likeliest = block.best_of(likeliest);
@@ -237,8 +242,19 @@ __global__ void __cluster_dims__(kSampleBlocks, 1, 1) __launch_bounds__(kSampleT
                                     inverse_t) < static_cast<double>(row.min_p));
     };
     draw.raise(top, likeliest.token);
-    for (int i = threadIdx.x; i < block.n; i += kSampleThreads)
-      draw.offer(values[i], block.first + i, kept);
+    for (int begin = threadIdx.x; begin < block.n; begin += 32 * kSampleThreads) {
+      uint32_t open = 0;
+#pragma unroll 8
+      for (int e = 0; e < 32; ++e) {
+        const int i = begin + e * kSampleThreads;
+        open |= i < block.n && draw.may_win(values[i]) ? 1u << e : 0u;
+      }
+#pragma unroll 1
+      for (; open != 0; open &= open - 1) {
+        const int i = begin + (__ffs(static_cast<int>(open)) - 1) * kSampleThreads;
+        draw.offer(values[i], block.first + i, kept);
+      }
+    }
     __syncthreads();
     chosen = block.best_of(draw.best());
     if (writes) out.token = chosen.token;

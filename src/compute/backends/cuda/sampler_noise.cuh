@@ -30,7 +30,7 @@ __device__ __forceinline__ uint32_t noise_bits(const NoiseKey& key, uint32_t tok
 }
 
 // The f32 is that of the host for each of the 2^24 arguments (tests/conformance/sampler).
-__device__ __forceinline__ float noise_value(uint32_t bits) {
+__device__ __noinline__ float noise_value(uint32_t bits) {
   const double u = (static_cast<double>(bits) + 0.5) * 0x1p-24;
   return static_cast<float>(-log(-log(u)));
 }

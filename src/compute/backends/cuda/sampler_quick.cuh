@@ -174,13 +174,22 @@ __device__ __noinline__ Cut select(SampleBlock& block, SampleShared& s, Cut cut,
       s.weights[place] = w;
     }
     __syncthreads();
-    if (me < n) {
-      double before = s.mass_before;
-      for (int i = 0; i < me; ++i) before += s.weights[i];
-      const double after = before + s.weights[me];
-      const double margin = goal.by_mass ? 1e-8 * s.total : 0;
-      if (before < s.wanted - margin && after >= s.wanted + margin) s.cut = s.ordered[me];
+    // Prefixes in the order of the tokens, by a tree of fixed shape.
+    double upto = me < n ? s.weights[me] : 0;
+    const double mine = upto;
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+      const double other = __shfl_up_sync(0xFFFFFFFFu, upto, step);
+      if (me % 32 >= step) upto += other;
     }
+    if (me % 32 == 31) s.exchange.warp_sums[me / 32] = upto;
+    __syncthreads();
+    double before = s.mass_before;
+    for (int w = 0; w < me / 32; ++w) before += s.exchange.warp_sums[w];
+    const double after = before + upto;
+    before = after - mine;
+    const double margin = goal.by_mass ? 1e-8 * s.total : 0;
+    if (me < n && before < s.wanted - margin && after >= s.wanted + margin) s.cut = s.ordered[me];
     __syncthreads();
   }
   const Contender found = block.exchange(s.exchange.contenders, s.cut)[0];
