@@ -28,6 +28,8 @@ int run(const std::string& part) {
               (*host)->device().description().c_str());
   std::vector<OpCase> cases = dense_cases();
   for (OpCase& c : attention_cases()) cases.push_back(std::move(c));
+  for (OpCase& c : sampler_cases()) cases.push_back(std::move(c));
+  for (OpCase& c : alone_cases()) cases.push_back(std::move(c));
   int n = 0, bad = 0;
   for (const OpCase& c : cases) {
     if (c.name.find(part) == std::string::npos) continue;

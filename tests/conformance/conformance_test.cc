@@ -42,6 +42,8 @@ void expect_conforms(const Output& got, const Output& want, bool exact, const st
 TEST(Conformance, EveryOpOnEveryBuiltBackend) {
   std::vector<OpCase> cases = dense_cases();
   for (OpCase& c : attention_cases()) cases.push_back(std::move(c));
+  for (OpCase& c : sampler_cases()) cases.push_back(std::move(c));
+  for (OpCase& c : alone_cases()) cases.push_back(std::move(c));
   const auto reference = cpu_backend("base", 1);
   const std::vector<Built> built = built_backends();
   for (const OpCase& c : cases) {

@@ -248,6 +248,10 @@ std::vector<OpCase> dense_cases() {
       out.push_back({"boundary streams " + std::to_string(c) + " rows " + std::to_string(rows),
                      [c, rows](Bench& b) { return boundary(b, c, 128, rows); }});
   }
+  // Widths that accelerators cut into parts: whole ones, a short last one, none; few and many rows.
+  for (const auto& [h, rows] : {std::pair{5120, 2}, {5120, 40}, {704, 5}, {96, 3}})
+    out.push_back({"boundary width " + std::to_string(h) + " rows " + std::to_string(rows),
+                   [h = h, rows = rows](Bench& b) { return boundary(b, 4, h, rows); }});
   out.push_back({"experts one row", [](Bench& b) { return experts(b, 1, 3, 10); }});
   out.push_back({"experts many rows", [](Bench& b) { return experts(b, 50, 3, 2); }});
   out.push_back({"experts without clamp", [](Bench& b) { return experts(b, 6, 2, 0); }});

@@ -29,6 +29,7 @@ struct Output {
 class Bench {
  public:
   explicit Bench(ops::Backend& backend, const std::vector<Output>* reference = nullptr);
+  ops::Backend& backend() { return backend_; }
   ops::Ops& ops() { return backend_.ops(); }
   device::Stream& stream() { return *stream_; }
 
@@ -72,6 +73,8 @@ std::vector<OpCase>
 dense_cases();  // rope, embed, boundary, linear, route, experts, final norm, Engram
 std::vector<OpCase>
 attention_cases();  // latents, entries, query, search, attention, projection, commit
+std::vector<OpCase> sampler_cases();  // next tokens and log-probabilities
+std::vector<OpCase> alone_cases();    // a row's bits alone and in a batch
 
 // Deterministic draws.
 class Draw {
