@@ -1,5 +1,7 @@
 #include "main/short_model.h"
 
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "compute/weights/checkpoint.h"
