@@ -21,7 +21,8 @@ constexpr int64_t kHidden = 5120, kInter = 2304, kExperts = 384, kVocab = 129280
 constexpr int64_t kHeads = 64, kHead = 512, kIndexHeads = 32, kIndex = 128, kGroups = 8;
 constexpr int64_t kOutLora = 1024, kGram = 6144;
 constexpr int32_t kTopK = 6, kStreams = 4, kListed = 512, kWindow = 128, kRope = 64;
-constexpr int32_t kContext = 131072, kPrefill = 8192;
+constexpr int32_t kContext = 131072, kPrefill = 8192, kMaxDecode = 256;
+constexpr int32_t kRows[] = {1, 8, 64, kMaxDecode, kPrefill};
 
 // Bytes and products of one call.
 struct Work {
@@ -52,24 +53,21 @@ class DeviceBench {
   }
 
   void run() {
-    for (const int32_t rows : {1, 8, 64, 256, kPrefill}) {
-      boundary(rows);
-      product("linear q_kv fp8 1792x5120", ops::WeightFormat::kFp8Tile, 1792, kHidden, rows, false);
-      product("linear compress bf16 1024x5120", ops::WeightFormat::kBf16, 1024, kHidden, rows,
-              true);
-      product("linear gate bf16 384x5120", ops::WeightFormat::kBf16, kExperts, kHidden, rows, true);
-      product("linear engram fp8 25600x6144", ops::WeightFormat::kFp8Tile, 25600, kGram, rows,
-              false);
-      if (rows <= 256)
-        product("head bf16 129280x5120", ops::WeightFormat::kBf16, kVocab, kHidden, rows, true);
-      query(rows);
-      out_proj(rows);
+    boundary();
+    product("linear q_kv fp8 1792x5120", ops::WeightFormat::kFp8Tile, 1792, kHidden, false);
+    product("linear compress bf16 1024x5120", ops::WeightFormat::kBf16, 1024, kHidden, true);
+    product("linear gate bf16 384x5120", ops::WeightFormat::kBf16, kExperts, kHidden, true);
+    product("linear engram fp8 25600x6144", ops::WeightFormat::kFp8Tile, 25600, kGram, false);
+    product("head bf16 129280x5120", ops::WeightFormat::kBf16, kVocab, kHidden, true);
+    query();
+    out_proj();
+    for (const int32_t rows : kRows) {
       latent_write(rows);
       route(rows);
       final_norm(rows);
       attention(rows);
       experts(rows);
-      if (rows <= 256) sampler(rows);
+      if (rows <= kMaxDecode) sampler(rows);
     }
   }
 
@@ -129,13 +127,17 @@ class DeviceBench {
         std::clamp<uint64_t>((160ull << 20) / std::max<uint64_t>(bytes, 1) + 1, 1, 64));
   }
 
-  void boundary(int32_t rows) {
+  void boundary() {
     const std::vector<float> fn = in_.floats(24 * 4 * kHidden, 0.01f);
     const ops::WeightSource source{
         .format = ops::WeightFormat::kF32, .n = 24, .k = 4 * kHidden, .weight = fn.data()};
     std::vector<std::unique_ptr<ops::Linear>> sites;
     const int n = copies(24 * 4 * kHidden * 4);
     for (int i = 0; i < n; ++i) sites.push_back(in_.must(ops().make_mix(source, kStreams)));
+    for (const int32_t rows : kRows) boundary_of(sites, rows);
+  }
+  void boundary_of(const std::vector<std::unique_ptr<ops::Linear>>& sites, int32_t rows) {
+    const auto n = static_cast<int>(sites.size());
     const auto mark = in_.mark();
     ops::BoundaryArgs a;
     a.n_streams = kStreams;
@@ -162,13 +164,22 @@ class DeviceBench {
     in_.release(mark);
   }
 
-  void product(std::string_view name, ops::WeightFormat format, int64_t n, int64_t k, int32_t rows,
-               bool f32) {
+  void product(std::string_view name, ops::WeightFormat format, int64_t n, int64_t k, bool f32) {
     const HostWeights host(format, n, k);
     const int n_copies = copies(host.bytes());
     std::vector<std::unique_ptr<ops::Linear>> weights;
     for (int i = 0; i < n_copies; ++i)
       weights.push_back(in_.must(ops().make_linear(std::span(&host.source, 1))));
+    for (const int32_t rows : kRows) {
+      // Logits are wanted of at most one row a sequence.
+      if (n == kVocab && rows > kMaxDecode) continue;
+      product_of(name, weights, host.bytes(), rows, f32);
+    }
+  }
+  void product_of(std::string_view name, const std::vector<std::unique_ptr<ops::Linear>>& weights,
+                  uint64_t bytes, int32_t rows, bool f32) {
+    const int64_t n = weights[0]->n(), k = weights[0]->k();
+    const auto n_copies = static_cast<int>(weights.size());
     const auto mark = in_.mark();
     ops::LinearArgs a;
     a.x = {in_.bf16(rows * k), rows, k};
@@ -178,7 +189,7 @@ class DeviceBench {
       a.y = {in_.room<uint16_t>(rows * n), rows, n};
     }
     const double t = rows;
-    const Work work{static_cast<double>(host.bytes()) + t * 2 * static_cast<double>(k) +
+    const Work work{static_cast<double>(bytes) + t * 2 * static_cast<double>(k) +
                         t * static_cast<double>(n) * (f32 ? 4 : 2),
                     2 * t * static_cast<double>(n * k)};
     report(name, rows, work, n_copies, true, [&](int i) {
@@ -188,12 +199,17 @@ class DeviceBench {
     in_.release(mark);
   }
 
-  void query(int32_t rows) {
+  void query() {
     const HostWeights wq(ops::WeightFormat::kFp8Tile, kHeads * kHead, kLora);
     const int n = copies(wq.bytes());
     std::vector<std::unique_ptr<ops::Linear>> weights;
     for (int i = 0; i < n; ++i)
       weights.push_back(in_.must(ops().make_linear(std::span(&wq.source, 1))));
+    for (const int32_t rows : kRows) query_of(weights, wq.bytes(), rows);
+  }
+  void query_of(const std::vector<std::unique_ptr<ops::Linear>>& weights, uint64_t bytes,
+                int32_t rows) {
+    const auto n = static_cast<int>(weights.size());
     const auto mark = in_.mark();
     ops::QueryArgs a;
     a.q_raw = {in_.bf16(rows * kLora), rows, kLora};
@@ -205,7 +221,7 @@ class DeviceBench {
     a.d_index = kIndex;
     a.q = {in_.room<uint16_t>(rows * kHeads * kHead), rows, kHeads * kHead};
     const double t = rows;
-    const Work work{static_cast<double>(wq.bytes()) + t * 2 * (kLora + kHeads * kHead),
+    const Work work{static_cast<double>(bytes) + t * 2 * (kLora + kHeads * kHead),
                     2 * t * kHeads * kHead * kLora};
     report("query fp8 32768x1280", rows, work, n, true, [&](int i) {
       a.wq = weights[static_cast<size_t>(i % n)].get();
@@ -214,7 +230,7 @@ class DeviceBench {
     in_.release(mark);
   }
 
-  void out_proj(int32_t rows) {
+  void out_proj() {
     const HostWeights a_host(ops::WeightFormat::kFp8Tile, kGroups * kOutLora,
                              kHeads * kHead / kGroups);
     const HostWeights b_host(ops::WeightFormat::kFp8Tile, kHidden, kGroups * kOutLora);
@@ -224,15 +240,21 @@ class DeviceBench {
       wo_a.push_back(in_.must(ops().make_grouped(a_host.source, kGroups)));
       wo_b.push_back(in_.must(ops().make_linear(std::span(&b_host.source, 1))));
     }
+    for (const int32_t rows : kRows) out_proj_of(wo_a, wo_b, a_host.bytes() + b_host.bytes(), rows);
+  }
+  void out_proj_of(const std::vector<std::unique_ptr<ops::Linear>>& wo_a,
+                   const std::vector<std::unique_ptr<ops::Linear>>& wo_b, uint64_t bytes,
+                   int32_t rows) {
+    const auto n = static_cast<int>(wo_a.size());
     const auto mark = in_.mark();
     ops::OutArgs a;
     a.o = {in_.bf16(rows * kHeads * kHead), rows, kHeads * kHead};
     a.u = {in_.room<uint16_t>(rows * kGroups * kOutLora), rows, kGroups * kOutLora};
     a.y = {in_.room<uint16_t>(rows * kHidden), rows, kHidden};
     const double t = rows;
-    const Work work{static_cast<double>(a_host.bytes() + b_host.bytes()) +
-                        t * 2 * (kHeads * kHead + 2 * kGroups * kOutLora + kHidden),
-                    2 * t * (kOutLora * kHeads * kHead + kHidden * kGroups * kOutLora)};
+    const Work work{
+        static_cast<double>(bytes) + t * 2 * (kHeads * kHead + 2 * kGroups * kOutLora + kHidden),
+        2 * t * (kOutLora * kHeads * kHead + kHidden * kGroups * kOutLora)};
     report("out_proj", rows, work, n, true, [&](int i) {
       a.wo_a = wo_a[static_cast<size_t>(i % n)].get();
       a.wo_b = wo_b[static_cast<size_t>(i % n)].get();
