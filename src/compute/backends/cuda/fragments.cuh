@@ -29,24 +29,19 @@ __device__ __forceinline__ uint32_t power_pair(uint32_t field) {
   return field * 0x00800080u;
 }
 
-// Eight E2M1 codes to four pairs. A pair's codes lie at the same place of both halves: sign and
-// magnitude at bits {15, 8-6}, {12, 5-3}, {9, 2-0} and {14, 13, 11-10}, so that three need one
-// shift and one mask.
+// Eight E2M1 codes to four pairs.
 __device__ __forceinline__ void decode_fp4(uint32_t word, uint32_t power, uint32_t (&pair)[4]) {
-  constexpr uint32_t kMask = 0x81C081C0u;
-  pair[0] = mul_bf16x2(word & kMask, power);
-  pair[1] = mul_bf16x2((word << 3) & kMask, power);
-  pair[2] = mul_bf16x2((word << 6) & kMask, power);
-  const uint32_t last =
-      ((word << 1) & 0x80008000u) | ((word >> 5) & 0x01000100u) | ((word >> 4) & 0x00C000C0u);
-  pair[3] = mul_bf16x2(last, power);
+  pair[0] = mul_bf16x2(fp4_pair(word, 0), power);
+  pair[1] = mul_bf16x2(fp4_pair(word, 1), power);
+  pair[2] = mul_bf16x2(fp4_pair(word, 2), power);
+  pair[3] = mul_bf16x2(fp4_pair(word, 3), power);
 }
 
-// Four E4M3 codes, bytes in the order 0, 2, 1, 3, to two pairs.
+// Four E4M3 codes to two pairs.
 __device__ __forceinline__ void decode_fp8(uint32_t word, uint32_t power, uint32_t& first,
                                            uint32_t& second) {
-  const uint32_t even = ((word << 8) & 0x80008000u) | ((word << 4) & 0x07F007F0u);
-  const uint32_t odd = (word & 0x80008000u) | ((word >> 4) & 0x07F007F0u);
+  const uint32_t even = fp8_first(word);
+  const uint32_t odd = fp8_second(word);
   first = mul_bf16x2(even, power);
   second = mul_bf16x2(odd, power);
 }

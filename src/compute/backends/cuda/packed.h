@@ -8,6 +8,7 @@
 #include <cuda_runtime_api.h>
 
 #include "base/core/result.h"
+#include "compute/backends/cuda/packed_places.h"
 #include "compute/ops/ops.h"
 
 // Weights of matrix products in the order in which the tensor cores take them.
@@ -39,15 +40,6 @@ int64_t source_scales(const ops::WeightSource& source);
 
 inline constexpr int kStripRows = 16;
 inline constexpr int kBlockK = 32;
-
-// Every sum over k is made of 8 slices of k: ((p0 + p1) + p2) + ... with p the slice's sum by
-// tensor cores, block after block from +0. Slice s holds the blocks [s * n / 8, (s + 1) * n / 8). A
-// function of k alone, so that a row's bits do not depend on how many rows share a launch.
-inline constexpr int kSlices = 8;
-
-constexpr int slice_begin(int slice, int n_blocks) {
-  return slice * n_blocks / kSlices;
-}
 
 // Blocks of a slice of kFp8Tile, at most (k up to 16384).
 inline constexpr int kMaxSliceFields = 64;

@@ -26,11 +26,7 @@ __global__ void repack_kernel(RepackSlab slab) {
     for (int j = 0; j < 8; ++j) {
       if (k0 + j >= slab.k) break;
       const uint32_t code = from[(k0 + j) / 2] >> ((k0 + j) % 2 * 4) & 15u;
-      const uint32_t sign = code >> 3, m = code & 7u;
-      // Pair j / 2 of the word, see decode_fp4.
-      const uint32_t bits[4] = {sign << 15 | m << 6, sign << 12 | m << 3, sign << 9 | m,
-                                sign << 14 | (m >> 2) << 13 | (m & 3u) << 10};
-      word |= bits[j / 2] << (j % 2 * 16);
+      word |= fp4_in_word(code, j);
     }
     reinterpret_cast<uint32_t*>(to)[lane * 2 + half] = word;
     if (c == 0)
@@ -44,7 +40,7 @@ __global__ void repack_kernel(RepackSlab slab) {
     uint8_t* to = slab.packed + strip * slab.strip_bytes + (slice + 1) * slab.head_bytes +
                   block * 512 + lane * 16 + half * 8;
     for (int j = 0; j < 8; ++j) {
-      const int place = j % 4 == 1 ? j + 1 : j % 4 == 2 ? j - 1 : j;
+      const int place = j / 4 * 4 + fp8_byte(j % 4);
       to[place] = k0 + j < slab.k ? from[k0 + j] : 0;
     }
     if (c == 0 && g == 0 && half == 0) {
