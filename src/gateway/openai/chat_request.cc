@@ -413,7 +413,7 @@ core::Result<CodecRequest> parse_chat_request(std::string body, const CodecOptio
   request.text = std::make_shared<recipe::RequestText>();
   request.text->body = std::move(body);
   HADAL_TRY_VOID(request.text->doc.parse(request.text->body));
-  FieldCheck check;
+  FieldCheck check(options.compat);
   check_chat_types(check, request.text->doc.root(), options);
   if (!options.compat) {
     recipe::read_extension(check, request.text->doc.root(), Path{}, request.extension);

@@ -113,7 +113,7 @@ core::Result<CodecRequest> parse_completions_request(std::string body,
   request.text = std::make_shared<recipe::RequestText>();
   request.text->body = std::move(body);
   HADAL_TRY_VOID(request.text->doc.parse(request.text->body));
-  FieldCheck check;
+  FieldCheck check(options.compat);
   const JsonValue root = request.text->doc.root();
   check_types(check, root, options);
   recipe::read_extension(check, root, Path{}, request.extension);

@@ -35,7 +35,8 @@ void append_usage(std::string& out, const recipe::Usage& usage) {
 void append_responses_object(std::string& out, const recipe::ResponsePlan& plan,
                              const recipe::ResponseIdentity& identity,
                              const ResponsesState& state) {
-  const recipe::ResponsesEcho& echo = plan.echo;
+  static const recipe::ResponsesEcho kDefaults;
+  const recipe::ResponsesEcho& echo = plan.echo != nullptr ? *plan.echo : kDefaults;
   auto put = [&](std::string_view key, std::string_view json) {
     out.append(",\"").append(key).append("\":").append(json);
   };

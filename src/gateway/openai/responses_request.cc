@@ -322,7 +322,7 @@ class ResponsesReader {
           {std::string(tool.name), std::string(tool.ns), std::string(tool.local_name)});
     }
     recipe::ResponsePlan& response = request_.response;
-    response.echo = responses_echo(body_, options_);
+    response.echo = std::make_shared<const recipe::ResponsesEcho>(responses_echo(body_, options_));
     if (options_.compat) return;
     if (body_["parallel_tool_calls"].is(JsonType::kFalse)) request_.parse.max_calls = 1;
     for (const JsonValue include : body_["include"]) {
@@ -358,7 +358,7 @@ core::Result<CodecRequest> parse_responses_request(std::string body, const Codec
   request.text = std::make_shared<recipe::RequestText>();
   request.text->body = std::move(body);
   HADAL_TRY_VOID(request.text->doc.parse(request.text->body));
-  FieldCheck check;
+  FieldCheck check(options.compat);
   check_responses_types(check, request.text->doc.root(), options);
   if (!options.compat) {
     recipe::read_extension(check, request.text->doc.root(), Path{}, request.extension);

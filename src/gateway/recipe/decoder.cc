@@ -11,10 +11,11 @@ Decoder::Decoder(const ParsePlan& plan, DecoderSink& sink, Options options)
       sink_(sink),
       options_(options),
       track_units_(options.logprobs || (plan.compat && plan.json)),
-      sets_(static_cast<size_t>(Stage::kWithMarkers)) {
-  build_markers();
+      newline_stops_(!options.raw && !plan.json &&
+                     std::find(plan.stop.begin(), plan.stop.end(), "\n") != plan.stop.end()),
+      sets_(marker_sets(plan, options.raw)) {
   size_t n_states = 0;
-  for (const MarkerSet& set : sets_) n_states = std::max(n_states, set.markers().size());
+  for (const MarkerSet& set : *sets_) n_states = std::max(n_states, set.markers().size());
   states_.reserve(n_states);
   if (options.raw) {
     enter(Stage::kAnswer);

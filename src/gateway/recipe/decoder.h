@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -101,9 +102,12 @@ class Decoder {
     bool reported = false;
   };
 
-  void build_markers();
-  void build_call_markers();
-  MarkerSet& markers_of(Stage stage) { return sets_[static_cast<size_t>(stage)]; }
+  using MarkerSets = std::vector<MarkerSet>;  // by stage
+  static MarkerSets build_markers(const ParsePlan& plan, bool raw);
+  static void build_call_markers(bool compat, MarkerSets& sets);
+  // Those of a plan: without stop sequences, sets that all such outputs share.
+  static std::shared_ptr<const MarkerSets> marker_sets(const ParsePlan& plan, bool raw);
+  const MarkerSet& markers_of(Stage stage) const { return (*sets_)[static_cast<size_t>(stage)]; }
   void enter(Stage stage, bool lead = false);
 
   void run();
@@ -133,8 +137,8 @@ class Decoder {
   DecoderSink& sink_;
   const Options options_;
   const bool track_units_;
-  bool newline_stops_ = false;   // "\n" is a stop sequence
-  std::vector<MarkerSet> sets_;  // by stage
+  const bool newline_stops_;  // "\n" is a stop sequence
+  const std::shared_ptr<const MarkerSets> sets_;
 
   Stage stage_ = Stage::kAnswer;
   std::vector<MarkerSet::State> states_;  // of the stage's markers

@@ -1,3 +1,5 @@
+#include <array>
+
 #include "gateway/recipe/decoder.h"
 
 // What each stage waits for. The order inside a stage is the order of preference when two markers
@@ -42,15 +44,35 @@ void add_stops(MarkerSet& set, const ParsePlan& plan) {
 
 }  // namespace
 
-void Decoder::build_markers() {
-  MarkerSet& reasoning = markers_of(Stage::kReasoning);
-  MarkerSet& answer = markers_of(Stage::kAnswer);
-  MarkerSet& json = markers_of(Stage::kJson);
-  MarkerSet& after_json = markers_of(Stage::kAfterJson);
-  const bool compat = plan_.compat;
+std::shared_ptr<const Decoder::MarkerSets> Decoder::marker_sets(const ParsePlan& plan, bool raw) {
+  if (!plan.stop.empty()) return std::make_shared<const MarkerSets>(build_markers(plan, raw));
+  // Nothing else than these four switches is read there.
+  static const auto kShared = [] {
+    std::array<std::shared_ptr<const MarkerSets>, 16> all;
+    for (size_t i = 0; i < all.size(); ++i) {
+      ParsePlan switches;
+      switches.tool_calls = (i & 1) != 0;
+      switches.json = (i & 2) != 0;
+      switches.compat = (i & 4) != 0;
+      all[i] = std::make_shared<const MarkerSets>(build_markers(switches, (i & 8) != 0));
+    }
+    return all;
+  }();
+  return kShared[size_t{plan.tool_calls} + 2 * size_t{plan.json} + 4 * size_t{plan.compat} +
+                 8 * size_t{raw}];
+}
+
+Decoder::MarkerSets Decoder::build_markers(const ParsePlan& plan, bool raw) {
+  MarkerSets sets(static_cast<size_t>(Stage::kWithMarkers));
+  const auto of = [&](Stage stage) -> MarkerSet& { return sets[static_cast<size_t>(stage)]; };
+  MarkerSet& reasoning = of(Stage::kReasoning);
+  MarkerSet& answer = of(Stage::kAnswer);
+  MarkerSet& json = of(Stage::kJson);
+  MarkerSet& after_json = of(Stage::kAfterJson);
+  const bool compat = plan.compat;
 
   auto add_dsml = [&](MarkerSet& set) {
-    if (plan_.tool_calls) {
+    if (plan.tool_calls) {
       set.add(dsml(kDsmlOpen, compat ? Action::kOpenCalls : Action::kProbeCalls, true));
     } else if (!compat) {
       Marker marker = dsml(kDsmlOpen, Action::kHideRest, true);
@@ -64,45 +86,44 @@ void Decoder::build_markers() {
     if (echo) set.add(control(kThink, Action::kDropEcho, false));
   };
 
-  for (const std::string& stop : plan_.stop) newline_stops_ |= stop == "\n";
-  if (options_.raw) {
-    newline_stops_ = false;
-    add_stops(answer, plan_);
+  if (raw) {
+    add_stops(answer, plan);
   } else {
-    newline_stops_ &= !plan_.json;
     add_dsml(reasoning);
     reasoning.add(control(kThinkEnd, Action::kEndReasoning, true));
     add_noise(reasoning, true);
 
-    if (plan_.json) {
+    if (plan.json) {
       answer.add(plain("```json\n", Action::kOpenJson));
       answer.add(plain("```\n", Action::kOpenJson));
       answer.add(plain("{", Action::kKeepOpenJson));
       answer.add(plain("[", Action::kKeepOpenJson));
     } else {
-      add_stops(answer, plan_);
+      add_stops(answer, plan);
     }
     add_dsml(answer);
     answer.add(control(kThinkEnd, Action::kDrop, false));
     add_noise(answer, true);
 
-    add_stops(json, plan_);
+    add_stops(json, plan);
     json.add(plain("\n```", Action::kCloseJson));
     add_noise(json, false);
 
     add_dsml(after_json);
     add_noise(after_json, false);
-    build_call_markers();
+    build_call_markers(compat, sets);
   }
-  for (MarkerSet& set : sets_) set.finish(compat);
+  for (MarkerSet& set : sets) set.finish(compat);
+  return sets;
 }
 
-void Decoder::build_call_markers() {
-  MarkerSet& calls = markers_of(Stage::kCalls);
-  MarkerSet& arguments = markers_of(Stage::kArguments);
-  markers_of(Stage::kStringValue).add(dsml(kDsmlClose, Action::kEndValue, false));
-  markers_of(Stage::kRawValue).add(dsml(kDsmlClose, Action::kEndValue, false));
-  if (!plan_.compat) {
+void Decoder::build_call_markers(bool compat, MarkerSets& sets) {
+  const auto of = [&](Stage stage) -> MarkerSet& { return sets[static_cast<size_t>(stage)]; };
+  MarkerSet& calls = of(Stage::kCalls);
+  MarkerSet& arguments = of(Stage::kArguments);
+  of(Stage::kStringValue).add(dsml(kDsmlClose, Action::kEndValue, false));
+  of(Stage::kRawValue).add(dsml(kDsmlClose, Action::kEndValue, false));
+  if (!compat) {
     calls.add(plain("invoke", Action::kOpenTag));
     calls.add(dsml(kDsmlClose, Action::kCloseTag, false));
     arguments.add(plain("parameter", Action::kParameterTag));
@@ -113,12 +134,12 @@ void Decoder::build_call_markers() {
   calls.add(plain("invoke name=\"", Action::kInvokeName));
   calls.add(dsml("</｜DSML｜tool_calls>", Action::kEndBlock, false));
   calls.add(dsml("</｜DSML｜ calls>", Action::kEndBlock, false));
-  markers_of(Stage::kName).add(plain("\"", Action::kNameDone));
+  of(Stage::kName).add(plain("\"", Action::kNameDone));
   arguments.add(plain("parameter name=", Action::kParameterName));
   arguments.add(dsml(kDsmlClose, Action::kEndCall, false));
-  markers_of(Stage::kParameterName).add(plain(" ", Action::kParameterTyped));
-  markers_of(Stage::kParameterType).add(plain("true\">", Action::kStringValue));
-  markers_of(Stage::kParameterType).add(plain("false\">", Action::kRawValue));
+  of(Stage::kParameterName).add(plain(" ", Action::kParameterTyped));
+  of(Stage::kParameterType).add(plain("true\">", Action::kStringValue));
+  of(Stage::kParameterType).add(plain("false\">", Action::kRawValue));
 }
 
 }  // namespace hadal::recipe

@@ -1,8 +1,23 @@
 #include "gateway/recipe/field_check.h"
 
+#include <cmath>
+
 #include <fmt/format.h>
 
 namespace hadal::recipe {
+namespace {
+
+// 5.0 -> 5. A document's nodes are made as values that are not const, and its reader is the only
+// one who holds it while types are checked.
+void make_whole(JsonValue value) {
+  auto& node = const_cast<JsonNode&>(*value.node());
+  const double number = node.d;
+  if (!(number >= 0 && number <= 9007199254740992.0) || number != std::floor(number)) return;
+  node.type = JsonType::kUnsigned;
+  node.u = static_cast<uint64_t>(number);
+}
+
+}  // namespace
 
 std::string Path::text() const {
   std::string text = parent == nullptr ? std::string() : parent->text();
@@ -71,6 +86,7 @@ JsonValue FieldCheck::number(JsonValue object, std::string_view key, const Path&
 JsonValue FieldCheck::integer(JsonValue object, std::string_view key, const Path& at, Need need,
                               uint64_t largest) {
   const JsonValue value = member(object, key, at, need);
+  if (!strict_integers_ && value.is(JsonType::kDouble)) make_whole(value);
   if (!value || (value.is(JsonType::kUnsigned) && value.node()->u <= largest)) return value;
   fail(at, key, fmt::format("must be a whole number from 0 to {}", largest));
   return {};

@@ -30,6 +30,9 @@ enum class Need : uint8_t {
 // should hold `key`.
 class FieldCheck {
  public:
+  // `strict_integers`: 5.0 is no whole number, as deepseek-recipe has it; else it is, as JSON
+  // Schema has it, and becomes 5 in the document.
+  explicit FieldCheck(bool strict_integers = true) : strict_integers_(strict_integers) {}
   bool ok() const { return ok_; }
   core::Status status() const;
   void fail(const Path& at, std::string_view key, std::string_view problem);
@@ -52,6 +55,7 @@ class FieldCheck {
 
  private:
   JsonValue member(JsonValue object, std::string_view key, const Path& at, Need need);
+  const bool strict_integers_;
   bool ok_ = true;
   core::Error error_;
 };

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -120,7 +121,8 @@ struct ResponsePlan {
   bool store = false;                // Responses: keep it for previous_response_id
   bool background = false;
   std::string previous_response_id, conversation;  // Responses
-  ResponsesEcho echo;
+  std::shared_ptr<const ResponsesEcho>
+      echo;  // Responses; null: all defaults. Shared by plan's copies
 };
 
 // The `hadal` object of a body (docs/architecture.md 3.4): tests, debugging, benchmarks.
