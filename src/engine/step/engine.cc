@@ -14,6 +14,10 @@ namespace {
 // Scripts with a pace are due at thousands of different moments a second: they are run in groups.
 constexpr auto kTick = std::chrono::milliseconds(2);
 
+// Long enough that several requests of a busy server come meanwhile, short beside any answer. To
+// wake a sleeping thread costs some 10 us of its waker on a virtual machine.
+constexpr auto kNap = std::chrono::microseconds(100);
+
 core::TimePoint next_tick(core::TimePoint at) {
   const auto since = at.time_since_epoch();
   return core::TimePoint((since + kTick - core::TimePoint::duration(1)) / kTick * kTick);
@@ -57,46 +61,39 @@ core::Status Engine::submit(types::Request request, std::shared_ptr<types::Token
         fmt::format("{} requests are waiting already; try again later", n_waiting_ + n_in_inbox_)};
   HADAL_TRY(std::unique_ptr<Sequence> sequence,
             loop_->make_sequence(std::move(request), std::move(sink)));
-  {
-    const std::scoped_lock lock(mutex_);
+  tell([&] {
     inbox_.arrivals.push_back(std::move(sequence));
     ++n_in_inbox_;
     ++n_inside_;
-  }
-  wake_.notify_one();
+  });
   return {};
 }
 
-void Engine::cancel(types::RequestId id) {
+template <typename Leave>
+void Engine::tell(Leave leave) {
+  bool wake = false;
   {
     const std::scoped_lock lock(mutex_);
-    inbox_.cancels.push_back(id);
+    leave();
+    wake = asleep_;
   }
-  wake_.notify_one();
+  if (wake) wake_.notify_one();
+}
+
+void Engine::cancel(types::RequestId id) {
+  tell([&] { inbox_.cancels.push_back(id); });
 }
 
 void Engine::resume(types::RequestId id) {
-  {
-    const std::scoped_lock lock(mutex_);
-    inbox_.resumes.push_back(id);
-  }
-  wake_.notify_one();
+  tell([&] { inbox_.resumes.push_back(id); });
 }
 
 void Engine::cancel_all() {
-  {
-    const std::scoped_lock lock(mutex_);
-    inbox_.cancel_all = true;
-  }
-  wake_.notify_one();
+  tell([&] { inbox_.cancel_all = true; });
 }
 
 void Engine::flush_prefix_cache() {
-  {
-    const std::scoped_lock lock(mutex_);
-    inbox_.flush = true;
-  }
-  wake_.notify_one();
+  tell([&] { inbox_.flush = true; });
 }
 
 types::EngineLimits Engine::limits() const {
@@ -133,7 +130,13 @@ void Engine::take_inbox() {
     std::swap(news, inbox_);
     n_in_inbox_ = 0;
   }
-  for (std::unique_ptr<Sequence>& sequence : news.arrivals) loop_->add(std::move(sequence));
+  for (std::unique_ptr<Sequence>& sequence : news.arrivals) {
+    const double gap_us =
+        std::chrono::duration<double, std::micro>(sequence->arrived - last_arrival_).count();
+    last_arrival_ = sequence->arrived;
+    mean_gap_us_ += (std::min(gap_us, 1e6) - mean_gap_us_) / 8;
+    loop_->add(std::move(sequence));
+  }
   for (const types::RequestId id : news.cancels) loop_->cancel(id);
   for (const types::RequestId id : news.resumes) loop_->resume(id);
   if (news.cancel_all) loop_->cancel_all();
@@ -156,7 +159,12 @@ void Engine::publish() {
   metrics_->cache_usage.set(static_cast<double>(pool.n_held()) / pool.n_blocks());
 }
 
+bool Engine::arrivals_are_dense() const {
+  return mean_gap_us_ < std::chrono::duration<double, std::micro>(kNap).count() / 2;
+}
+
 void Engine::run(const std::stop_token& stop) {
+  bool may_nap = false;  // something was done since the last pause
   while (!stop.stop_requested()) {
     take_inbox();
     const bool worked = loop_->step();
@@ -164,17 +172,28 @@ void Engine::run(const std::stop_token& stop) {
     std::unique_lock lock(mutex_);
     const auto inside = static_cast<uint32_t>(loop_->n_inside() + inbox_.arrivals.size());
     if (n_inside_.exchange(inside) != inside && inside == 0) idle_.notify_all();
-    if (worked) continue;
+    if (worked) {
+      may_nap = true;
+      continue;
+    }
     const auto has_news = [&] {
       return !inbox_.arrivals.empty() || !inbox_.cancels.empty() || !inbox_.resumes.empty() ||
              inbox_.flush || inbox_.cancel_all;
     };
     const std::optional<core::TimePoint> due = loop_->next_due();
+    if (!due && may_nap && !has_news() && arrivals_are_dense()) {
+      may_nap = false;
+      lock.unlock();
+      std::this_thread::sleep_for(kNap);
+      continue;
+    }
+    asleep_ = true;
     if (!due) {
       wake_.wait(lock, stop, has_news);
     } else if (*due > clock_.now()) {
       wake_.wait_until(lock, stop, next_tick(*due), has_news);
     }
+    asleep_ = false;
   }
 }
 

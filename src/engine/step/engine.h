@@ -46,6 +46,13 @@ class Engine final : public types::EnginePort, public types::EngineControl {
   void cancel_all() override;
 
  private:
+  // A news for the thread, left under the lock; wakes it if it sleeps.
+  template <typename Leave>
+  void tell(Leave leave);
+  // Is it likely that a request comes within a nap? Then the thread naps once before it sleeps:
+  // its submitters need not wake it, and it finds several of them at once.
+  bool arrivals_are_dense() const;
+
   struct Inbox {
     std::vector<std::unique_ptr<Sequence>> arrivals;
     std::vector<types::RequestId> cancels, resumes;
@@ -67,7 +74,12 @@ class Engine final : public types::EnginePort, public types::EngineControl {
   std::atomic<uint32_t> n_running_{0}, n_waiting_{0}, n_paused_{0};
   std::atomic<uint32_t> n_free_blocks_{0}, n_cached_blocks_{0};
 
-  mutable std::mutex mutex_;  // guards inbox_
+  // The thread's only.
+  core::TimePoint last_arrival_;
+  double mean_gap_us_ = 1e6;  // between arrivals, lately
+
+  mutable std::mutex mutex_;  // guards inbox_ and asleep_
+  bool asleep_ = false;       // waits for wake_
   std::condition_variable_any wake_;
   std::condition_variable_any idle_;  // nobody inside
   Inbox inbox_;
