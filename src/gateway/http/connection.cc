@@ -209,9 +209,13 @@ void Connection::dispatch() {
   request.peer = peer_;
   request.peer_is_loopback = loopback_;
   const std::string_view given = request.header("x-request-id");
-  request.request_id = well_formed_id(given) ? std::string(given)
-                                             : fmt::format("req-{:016x}{:08x}", shared_.id_salt,
-                                                           shared_.next_request.fetch_add(1));
+  if (well_formed_id(given)) {
+    request.request_id = given;
+  } else {
+    request.request_id = "req-";
+    append_hex(request.request_id, shared_.id_salt, 16);
+    append_hex(request.request_id, shared_.next_request.fetch_add(1), 8);
+  }
   std::string extra = cors_headers(request);
   set_trace(request);
   if (request.trace) extra += fmt::format("traceparent: {}\r\n", traceparent(*request.trace));
@@ -334,6 +338,7 @@ void Connection::finish_exchange() {
   shared_.n_active.fetch_sub(1);
   shared_.handler.on_done(*done, std::chrono::duration_cast<std::chrono::microseconds>(
                                      std::chrono::steady_clock::now() - exchange_began_));
+  done->release();
   if (!done->keep_alive() || shared_.draining.load()) {
     close();
     return;

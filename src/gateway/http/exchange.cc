@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
-
-#include <fmt/format.h>
+#include <utility>
 
 namespace hadal::http {
 namespace {
@@ -36,8 +35,11 @@ Exchange::Exchange(Request request, Wake wake, bool keep_alive, bool is_http10, 
 void Exchange::append_head(const Response& response, bool streamed) {
   status_ = response.status;
   if (streamed && http10_) keep_alive_ = false;  // the end of the body is the end of the connection
-  auto out = std::back_inserter(out_);
-  fmt::format_to(out, "HTTP/1.1 {} {}\r\n", response.status, status_text(response.status));
+  out_ += "HTTP/1.1 ";
+  append_decimal(out_, static_cast<uint64_t>(response.status));
+  out_ += ' ';
+  out_ += status_text(response.status);
+  out_ += "\r\n";
   if (!response.content_type.empty()) {
     out_ += "Content-Type: ";
     append_clean(out_, response.content_type);
@@ -48,7 +50,9 @@ void Exchange::append_head(const Response& response, bool streamed) {
     out_ += http10_ ? "Cache-Control: no-cache\r\n"
                     : "Cache-Control: no-cache\r\nTransfer-Encoding: chunked\r\n";
   } else if (!no_body) {
-    fmt::format_to(out, "Content-Length: {}\r\n", response.body.size());
+    out_ += "Content-Length: ";
+    append_decimal(out_, response.body.size());
+    out_ += "\r\n";
   }
   out_ += "X-Request-Id: ";
   append_clean(out_, request_.request_id);
@@ -73,7 +77,8 @@ void Exchange::append_chunk(std::string_view bytes) {
   if (http10_) {
     out_ += bytes;
   } else {
-    fmt::format_to(std::back_inserter(out_), "{:x}\r\n", bytes.size());
+    append_hex(out_, bytes.size());
+    out_ += "\r\n";
     out_ += bytes;
     out_ += "\r\n";
   }
@@ -163,6 +168,7 @@ void Exchange::break_off() {
 void Exchange::on_closed(std::function<void()> callback) {
   {
     const std::lock_guard lock(mutex_);
+    if (released_) return;
     if (!closed_) {
       closed_callback_ = std::move(callback);
       return;
@@ -192,15 +198,25 @@ bool Exchange::take_output(std::string& out) {
 
 void Exchange::client_gone() {
   std::function<void()> callback;
+  bool early = false;
   {
     const std::lock_guard lock(mutex_);
     if (closed_) return;
     closed_ = true;
+    early = !finished_;
     out_ = std::string();
-    if (!finished_) callback = std::move(closed_callback_);
-    closed_callback_ = nullptr;
+    callback = std::exchange(closed_callback_, nullptr);
   }
-  if (callback) callback();
+  if (early && callback) callback();
+}
+
+void Exchange::release() {
+  std::function<void()> callback;
+  {
+    const std::lock_guard lock(mutex_);
+    released_ = true;
+    callback = std::exchange(closed_callback_, nullptr);
+  }
 }
 
 int64_t Exchange::last_output_ms() const {

@@ -31,6 +31,13 @@ class Exchange {
            std::string extra_headers);
 
   const Request& request() const { return request_; }
+  // What the route's pattern matched; by the handler, before anybody reads the request.
+  void set_path_params(std::vector<std::pair<std::string, std::string>> params) {
+    request_.path_params = std::move(params);
+  }
+  // Moves the body out, once, for the one who parses it: a stream of hours must not keep its
+  // request twice. By the handler, before it hands the exchange on.
+  std::string take_body() { return std::move(request_.body); }
   // What this request is counted and logged as: set by the handler before it answers or hands on,
   // "" if nothing matched. The text outlives the exchange.
   void set_route(std::string_view route) { route_ = route; }
@@ -53,12 +60,15 @@ class Exchange {
   void break_off();
 
   // Called once, from the connection's thread, if the client goes away before the answer is
-  // finished; at once if it has.
+  // finished; at once if it has. What the callback holds lives until the exchange is over.
   void on_closed(std::function<void()> callback);
   bool closed() const;
 
   // Status of the answer, 0 before it has begun; 499 if the client left first.
   int status() const;
+
+  // The connection is through with this exchange: what on_closed() holds is let go, on this thread.
+  void release();
 
   // For the connection (its thread only). take_output moves what is to be written into `out` and
   // says whether the answer ends there.
@@ -76,8 +86,8 @@ class Exchange {
   void append_head(const Response& response, bool streamed);  // mutex_ held
   void append_chunk(std::string_view bytes);                  // mutex_ held
 
-  // Constant after construction.
-  const Request request_;
+  // Constant after construction, but for the body.
+  Request request_;
   const Wake wake_;
   const bool http10_;
   const size_t max_pending_;
@@ -94,6 +104,7 @@ class Exchange {
   bool finished_ = false;
   bool closed_ = false;
   bool woken_ = false;
+  bool released_ = false;
   int64_t last_output_ms_ = 0;
   std::function<void()> closed_callback_;
 };

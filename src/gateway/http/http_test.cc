@@ -303,5 +303,35 @@ TEST(ApiKeys, KnowsItsKeysAndReloadsThem) {
   EXPECT_EQ(ApiKeys::load("/nonexistent/keys").error().code, core::Code::kIo);
 }
 
+TEST(Message, NumbersAreWrittenInBothBases) {
+  std::string out;
+  append_hex(out, 0);
+  append_hex(out, 0x1f2e, 6);
+  append_hex(out, ~uint64_t{0}, 99);
+  append_decimal(out, 0);
+  append_decimal(out, ~uint64_t{0});
+  EXPECT_EQ(out, "0001f2effffffffffffffff018446744073709551615");
+}
+
+TEST(Exchange, WhatAClosedCallbackHoldsLivesUntilTheExchangeIsOver) {
+  const auto make = [] {
+    return std::make_shared<Exchange>(Request{}, [] {}, true, false, 1024, "");
+  };
+  auto held = std::make_shared<int>(1);
+  const auto finished = make();
+  finished->on_closed([held] { ++*held; });
+  EXPECT_EQ(held.use_count(), 2);
+  finished->release();
+  EXPECT_EQ(held.use_count(), 1);
+  finished->on_closed([held] {});  // late: the exchange is over
+  EXPECT_EQ(held.use_count(), 1);
+
+  const auto left = make();
+  left->on_closed([held] { ++*held; });
+  left->client_gone();
+  EXPECT_EQ(*held, 2);
+  EXPECT_EQ(held.use_count(), 1);
+}
+
 }  // namespace
 }  // namespace hadal::http

@@ -1,5 +1,8 @@
 #include "gateway/http/message.h"
 
+#include <algorithm>
+#include <charconv>
+
 namespace hadal::http {
 namespace {
 
@@ -39,6 +42,23 @@ std::string_view Request::path_param(std::string_view name) const {
     if (key == name) return value;
   }
   return {};
+}
+
+void append_hex(std::string& out, uint64_t value, uint32_t n_digits) {
+  char digits[16];
+  uint32_t n = 0;
+  do {
+    digits[n++] = "0123456789abcdef"[value & 15];
+    value >>= 4;
+  } while (value != 0);
+  while (n < std::min(n_digits, 16u)) digits[n++] = '0';
+  while (n > 0) out += digits[--n];
+}
+
+void append_decimal(std::string& out, uint64_t value) {
+  char digits[20];
+  const auto end = std::to_chars(digits, digits + sizeof digits, value).ptr;
+  out.append(digits, static_cast<size_t>(end - digits));
 }
 
 std::string_view status_text(int status) {

@@ -50,6 +50,11 @@ struct Response {
 
 std::string_view status_text(int status);
 
+// Lower-case hexadecimal with at least `n_digits` digits; decimal. Both are on the path of every
+// event.
+void append_hex(std::string& out, uint64_t value, uint32_t n_digits = 1);
+void append_decimal(std::string& out, uint64_t value);
+
 // %XX decoded; nullopt for a malformed escape or a NUL byte. '+' is left alone unless
 // `plus_is_space`.
 std::optional<std::string> percent_decoded(std::string_view text, bool plus_is_space = false);

@@ -99,7 +99,9 @@ core::Result<MadeRequest> RequestMaker::make(const Dialect& dialect, std::string
     if (!config_.has_store || origin.offline) {
       HADAL_TRY_VOID(check_unstored(plan));
       plan.store = false;
-      plan.echo.store = "false";
+      recipe::ResponsesEcho echo = plan.echo != nullptr ? *plan.echo : recipe::ResponsesEcho();
+      echo.store = "false";
+      plan.echo = std::make_shared<const recipe::ResponsesEcho>(std::move(echo));
     }
     out.store = plan.store;
     out.background = plan.background;

@@ -1,6 +1,7 @@
 #include "gateway/serving/service.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 
@@ -186,16 +187,8 @@ void Service::handle(std::shared_ptr<http::Exchange> exchange) {
     exchange->respond(std::move(response));
     return;
   }
-  if (match.params.empty() && request.body.size() <= kInlineBody) {
-    (*match.endpoint)(exchange, request);
-    return;
-  }
-  auto work = [exchange, endpoint = match.endpoint, params = std::move(match.params)] {
-    if (params.empty()) return (*endpoint)(exchange, exchange->request());
-    http::Request with_params = exchange->request();
-    with_params.path_params = params;
-    (*endpoint)(exchange, with_params);
-  };
+  if (!match.params.empty()) exchange->set_path_params(std::move(match.params));
+  auto work = [exchange, endpoint = match.endpoint] { (*endpoint)(exchange, exchange->request()); };
   if (request.body.size() <= kInlineBody) {
     work();
   } else {
@@ -227,11 +220,12 @@ void Service::generate(const Dialect& dialect, std::shared_ptr<http::Exchange> e
            dialect.api);
     return;
   }
+  std::string body = exchange->take_body();
   if (dialect.api == recipe::Api::kResponses && responses_ != nullptr) {
-    responses_->create(std::move(exchange), tenant_of(request), request.body);
+    responses_->create(std::move(exchange), tenant_of(request), std::move(body));
     return;
   }
-  auto made = maker_.make(dialect, request.body, {.tenant = tenant_of(request), .history = {}});
+  auto made = maker_.make(dialect, std::move(body), {.tenant = tenant_of(request), .history = {}});
   if (!made) {
     refuse(exchange, made.error(), dialect.api);
     return;
@@ -310,11 +304,17 @@ void Service::tokenize(const std::shared_ptr<http::Exchange>& exchange,
            recipe::Api::kChat);
     return;
   }
+  const recipe::JsonValue special = doc.root()["add_special_tokens"];
+  if (!special.absent_or_null() && !special.is_bool()) {
+    refuse(exchange,
+           {core::Code::kInvalidRequest, "add_special_tokens: must be true or false",
+            "add_special_tokens"},
+           recipe::Api::kChat);
+    return;
+  }
   std::vector<types::TokenId> ids;
   tokenizer_.encode(text.str(),
-                    doc.root()["add_special_tokens"].is_true() ? tokenizer::Added::kMatch
-                                                               : tokenizer::Added::kIgnore,
-                    ids);
+                    special.is_true() ? tokenizer::Added::kMatch : tokenizer::Added::kIgnore, ids);
   std::string out = fmt::format(R"({{"count":{},"max_model_len":{},"tokens":)", ids.size(),
                                 engine_.limits().max_context);
   append_ids(out, ids);
@@ -335,7 +335,8 @@ void Service::detokenize(const std::shared_ptr<http::Exchange>& exchange,
   if (good) {
     for (const recipe::JsonValue token : tokens) {
       const double id = token.is_number() ? token.number() : -1;
-      good = id >= 0 && id < tokenizer_.size() && tokenizer_.has(static_cast<types::TokenId>(id));
+      good = id >= 0 && id < static_cast<double>(tokenizer_.size()) && id == std::floor(id) &&
+             tokenizer_.has(static_cast<types::TokenId>(id));
       if (!good) break;
       bytes += tokenizer_.bytes_of(static_cast<types::TokenId>(id));
       ++index;
