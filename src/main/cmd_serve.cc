@@ -117,13 +117,13 @@ void add_encode_route(http::Router& router, const tokenizer::Tokenizer& tokenize
 }
 
 // Describes what was added before it, and itself.
-void add_openapi_route(http::Router& router) {
+void add_openapi_route(http::Router& router, uint32_t n_vocabulary) {
   const auto document = std::make_shared<std::string>();
   router.add("GET", "/openapi.json",
              [document](const std::shared_ptr<http::Exchange>& exchange, const http::Request&) {
                exchange->respond({200, "application/json", {}, *document});
              });
-  *document = admin::openapi_document(router, kVersion);
+  *document = admin::openapi_document(router, kVersion, n_vocabulary);
 }
 
 core::Status serve(ServeConfig& config, const OptionTable& table) {
@@ -202,7 +202,7 @@ core::Status serve(ServeConfig& config, const OptionTable& table) {
                                              .engine = &stack->engine(),
                                              .begin_drain = [] { kill(getpid(), SIGTERM); }});
   add_encode_route(service.router(), stack->tokenizer(), codec_options(config, *stack));
-  add_openapi_route(service.router());
+  add_openapi_route(service.router(), static_cast<uint32_t>(stack->tokenizer().size()));
   HADAL_TRY(const auto server, http::Server::listen(config.http, service));
   server->start();
   HADAL_LOG(kInfo, "serve", "config {}", resolved);

@@ -32,7 +32,8 @@ Json undocumented(std::string_view pattern) {
 
 }  // namespace
 
-std::string openapi_document(const http::Router& router, std::string_view version) {
+std::string openapi_document(const http::Router& router, std::string_view version,
+                             uint32_t n_vocabulary) {
   Json document = Json::parse(openapi_text(), nullptr, false);
   HADAL_CHECK(document.is_object(), "src/gateway/admin/openapi.json is no JSON object");
   const Json described = std::move(document["paths"]);
@@ -47,6 +48,7 @@ std::string openapi_document(const http::Router& router, std::string_view versio
   }
   document["paths"] = std::move(paths);
   document["info"]["version"] = std::string(version);
+  document["components"]["schemas"]["TokenId"]["maximum"] = n_vocabulary - 1;
   return document.dump();
 }
 
