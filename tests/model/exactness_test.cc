@@ -133,7 +133,7 @@ class GoldenEngine {
   explicit GoldenEngine(const std::string& name)
       : folder_(std::string(HADAL_MODEL_CASES) + "/" + name) {
     loaded_.config = must(weights::load_model_config(folder_ + "/config.json"));
-    loaded_.backend = must(cpu::make_cpu_backend({.n_threads = 2, .pin = false}));
+    loaded_.backend = must(cpu::make_cpu_backend({.n_threads = 1, .pin = false}));
     loaded_.checkpoint = must(weights::Checkpoint::open(folder_));
     model::ModelOptions options;
     options.block_tokens = kBlock;

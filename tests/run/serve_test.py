@@ -227,8 +227,37 @@ class Operation(unittest.TestCase):
         finally:
             self.assertEqual(server.stop(), 0)
 
+    def test_generate_gives_the_ids_that_serve_gives(self):
+        questions = ["What does the command grep do?", "What is a mutex?", "What is 12 + 30?", "Which command lists files?"]
+        bodies = [{"model": "deepseek-flash", "messages": [{"role": "user", "content": question}], "thinking": {"type": "disabled"}, "max_tokens": 24, "temperature": temperature, "seed": 7,
+                   "hadal": {"return_token_ids": True}} for question in questions for temperature in (0, 1)]
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "in.jsonl"), "w") as lines:
+                for i, body in enumerate(bodies):
+                    lines.write(json.dumps({"custom_id": str(i), "method": "POST", "url": "/v1/chat/completions", "body": body}) + "\n")
+            out = os.path.join(folder, "out.jsonl")
+            subprocess.run([HADAL, "generate", lines.name, "-o", out, "--model", serve_process.DEMO], check=True, capture_output=True)
+            with open(out) as results:
+                offline = {line["custom_id"]: line["response"]["body"]["hadal"] for line in map(json.loads, results)}
+        server = Server()
+        try:
+            online = {}
+
+            def ask(i):
+                online[str(i)] = json.loads(server.request("POST", "/v1/chat/completions", bodies[i])[1])["hadal"]
+
+            threads = [threading.Thread(target=ask, args=(i,)) for i in range(len(bodies))]  # all at once: in another batch than offline
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        finally:
+            self.assertEqual(server.stop(), 0)
+        self.assertEqual(online, offline)
+        self.assertGreaterEqual(len({tuple(answer["token_ids"]) for answer in online.values()}), len(questions))
+
 
 if __name__ == "__main__":
-    result = unittest.main(argv=sys.argv[:1], exit=False).result
+    result = unittest.main(argv=[sys.argv[0], *sys.argv[2:]], exit=False).result
     print(f"{result.testsRun - len(result.failures) - len(result.errors)} passed, {len(result.failures) + len(result.errors)} failed")
     sys.exit(0 if result.wasSuccessful() else 1)
