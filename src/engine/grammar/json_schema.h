@@ -1,0 +1,26 @@
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "base/core/result.h"
+#include "engine/grammar/grammar.h"
+
+namespace hadal::grammar {
+
+// A grammar of JSON texts, each of which is valid under `schema` (JSON Schema 2020-12). It never
+// lets an invalid text through; where it is narrower than the schema it says so here:
+//   objects     members in the order of `properties`, each once, and no others; without
+//   `properties`
+//               any names, with values by additionalProperties
+//   numbers     at most 15 digits before and 17 behind the point, exponents of 2 digits
+//   white space one space, or a line break and up to 16 spaces, where JSON allows any
+//   oneOf       branches that no text can satisfy together (other types, other constants)
+// A keyword that it cannot keep to is refused, never passed over: kInvalidRequest names it and its
+// place in `param` ("#/properties/a/not"). Keywords that say nothing about validity are skipped.
+core::Result<std::shared_ptr<const Grammar>> compile_json_schema(std::string_view schema);
+
+// Any JSON object.
+std::shared_ptr<const Grammar> any_json_object();
+
+}  // namespace hadal::grammar
