@@ -131,6 +131,7 @@ core::Status EngineStack::make_model(const EngineSettings& settings, step::Engin
           : 0;
   runner.fingerprint = fmt::format("{}:{}:{}:{}", loaded_.backend->name(), model.weight_bytes(),
                                    config_.vocab, settings.model.replay);
+  runner.tokenizer = tokenizer_.get();
   const auto n_slots = static_cast<int32_t>(runner.n_slots);
   HADAL_TRY(auto sampler,
             loaded_.backend->make_sampler({.n_vocab = static_cast<int32_t>(config_.vocab),

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/types/token_path.h"
+
 namespace hadal::types {
 
 using TokenId = int32_t;
@@ -23,6 +25,7 @@ struct Constraint {
   // The constraint starts to hold after this text has been generated (a think section's end tag);
   // "": at once.
   std::string begins_after;
+  std::string path;  // of the request's field, for errors
 };
 
 // A think section that the prompt has opened ends after `n_tokens` generated ids: if `end` has not
@@ -69,6 +72,7 @@ struct Request {
   SamplingParams sampling;
   Constraint constraint;
   std::optional<ThinkingBudget> thinking_budget;
+  std::optional<TokenPath> path;
   // Generation ends at one of these, which is not delivered.
   std::vector<TokenId> end_tokens;
   uint32_t max_tokens = 0;  // at least 1

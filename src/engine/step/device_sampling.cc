@@ -37,7 +37,7 @@ core::Status DeviceSampling::count(const RunChunk& chunk, device::Stream& stream
   return {};
 }
 
-ops::SampleRow DeviceSampling::row_of(const RunChunk& chunk) const {
+ops::SampleRow DeviceSampling::row_of(const RunChunk& chunk, RowLimiter& limits) {
   const types::Request& request = *chunk.request;
   const types::SamplingParams& p = request.sampling;
   ops::SampleRow row = {.temperature = p.temperature,
@@ -54,17 +54,24 @@ ops::SampleRow DeviceSampling::row_of(const RunChunk& chunk) const {
                         .logprobs = p.logprobs,
                         .n_top = p.logprobs ? p.n_top_logprobs : 0,
                         .bias = p.logit_bias};
-  if (chunk.n_generated < request.min_tokens) row.banned = request.end_tokens;
+  std::string& error = errors_.emplace_back();
+  if (const auto kept = limits.limits(chunk)) {
+    row.allowed = kept->allowed;
+    row.banned = kept->banned;
+  } else {
+    error = kept.error().message;
+  }
   return row;
 }
 
-void DeviceSampling::launch(std::span<const RunChunk> chunks, model::Workspace& workspace,
-                            device::Stream& stream) {
+void DeviceSampling::launch(std::span<const RunChunk> chunks, RowLimiter& limits,
+                            model::Workspace& workspace, device::Stream& stream) {
   rows_.clear();
+  errors_.clear();
   queued_ = {};
   for (const RunChunk& chunk : chunks) {
     if (!chunk.samples) continue;
-    rows_.push_back(row_of(chunk));
+    rows_.push_back(row_of(chunk, limits));
     if (rows_.back().slot >= 0 && queued_) queued_ = count(chunk, stream);
   }
   if (rows_.empty() || !queued_) return;
@@ -78,6 +85,10 @@ void DeviceSampling::launch(std::span<const RunChunk> chunks, model::Workspace& 
 void DeviceSampling::take(int32_t i, RunResult& result) const {
   if (!queued_) {
     result.error = queued_.error().message;
+    return;
+  }
+  if (const std::string& error = errors_[static_cast<size_t>(i)]; !error.empty()) {
+    result.error = error;
     return;
   }
   const ops::SampledToken& from = sampler_->results()[static_cast<size_t>(i)];

@@ -6,7 +6,6 @@
 
 #include "base/core/check.h"
 #include "compute/weights/model_config.h"
-#include "engine/sampling/thinking_budget.h"
 
 namespace hadal::step {
 
@@ -35,7 +34,11 @@ RunnerPlan ModelRunner::plan(const model::Model& model, const ModelRunnerConfig&
 }
 
 ModelRunner::ModelRunner(const model::Model& model, const ModelRunnerConfig& config)
-    : model_(model), replay_(config.replay), sampling_(n_vocab(model)), seen_(config.n_slots) {
+    : model_(model),
+      replay_(config.replay),
+      sampling_(n_vocab(model)),
+      seen_(config.n_slots),
+      limits_(n_vocab(model), config.n_slots, config.tokenizer) {
   const ops::BatchShape shape = model.batch_shape();
   traits_.n_slots = config.n_slots;
   traits_.n_snapshots = config.n_snapshots;
@@ -108,16 +111,7 @@ core::Status ModelRunner::accept(const types::Request& request) const {
         "a script is played by the script backend only; start the server with --backend script",
         "hadal.script"};
   }
-  if (request.thinking_budget) {
-    for (const types::TokenId id : request.thinking_budget->end) {
-      if (id < 0 || static_cast<uint32_t>(id) >= traits_.n_vocab) {
-        return core::Error{core::Code::kInvalidRequest,
-                           fmt::format("the model has no token {} to end its thinking with", id),
-                           "thinking.budget_tokens"};
-      }
-    }
-  }
-  return {};
+  return limits_.accept(request);
 }
 
 void ModelRunner::begin(const SlotStart& start) {
@@ -157,6 +151,7 @@ void ModelRunner::end(uint32_t slot) {
 
 void ModelRunner::forget(uint32_t slot) {
   if (device_sampling_) device_sampling_->forget(slot, *stream_);
+  limits_.forget(slot);
   SlotSeen& seen = seen_[slot];
   if (seen.tokens) seen.tokens->clear();
   seen.n_counted = 0;
@@ -199,7 +194,7 @@ void ModelRunner::launch(std::span<const RunChunk> chunks) {
   ops::build_step_batch(model_.batch_shape(), flight.chunks, flight.batch);
   model_.forward(flight.batch, kv_, *workspace_, *stream_);
   const auto n_logits = static_cast<int32_t>(flight.batch.logit_rows.size());
-  if (device_sampling_) return device_sampling_->launch(chunks, *workspace_, *stream_);
+  if (device_sampling_) return device_sampling_->launch(chunks, limits_, *workspace_, *stream_);
   if (n_logits > 0) logits_.fetch(model_, *workspace_, 0, n_logits, *stream_);
 }
 
@@ -247,14 +242,12 @@ void ModelRunner::sample(const RunChunk& chunk, std::span<float> logits, RunResu
                          .allowed = {},
                          .banned = {},
                          .position = chunk.history.size()};
-  if (chunk.n_generated < request.min_tokens) row.banned = request.end_tokens;
-  if (request.thinking_budget) {
-    const auto forced =
-        sampling::forced_by_budget(*request.thinking_budget, chunk.history.subspan(chunk.n_prompt));
-    if (forced) {
-      result.tokens.emplace_back().token = *forced;  // certain: log-probability 0
-      return;
-    }
+  if (const auto limits = limits_.limits(chunk)) {
+    row.allowed = limits->allowed;
+    row.banned = limits->banned;
+  } else {
+    result.error = limits.error().message;
+    return;
   }
   auto event = sampling::sample_row(row, sampling_);
   if (event) {

@@ -12,6 +12,7 @@
 #include "compute/ops/step_batch.h"
 #include "engine/sampling/sampler.h"
 #include "engine/step/device_sampling.h"
+#include "engine/step/row_limits.h"
 #include "engine/step/step_runner.h"
 
 namespace hadal::step {
@@ -24,6 +25,8 @@ struct ModelRunnerConfig {
   uint32_t max_context = 0;
   ops::Replay replay = ops::Replay::kExact;
   std::string fingerprint;  // of the weights and of everything else that changes cached bits
+  // For constraints on the output; null: a constraint is refused. Outlives the runner.
+  const tokenizer::Tokenizer* tokenizer = nullptr;
 };
 
 // What the pools and the activations of a runner take, before anything is allocated.
@@ -92,6 +95,7 @@ class ModelRunner final : public StepRunner {
   std::unique_ptr<DeviceSampling> device_sampling_;  // null: on the host
   sampling::Workspace sampling_;
   std::vector<SlotSeen> seen_;
+  mutable RowLimiter limits_;         // accept() is for any thread
   std::vector<uint8_t> seed_images_;  // of seed()
 
   std::array<Flight, 2> flights_;

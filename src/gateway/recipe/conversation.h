@@ -52,6 +52,7 @@ struct ToolDef {
   ToolKind kind = ToolKind::kFunction;
   std::string_view ns, local_name;           // Responses
   std::string_view grammar, grammar_syntax;  // custom tools: lark or regex text
+  std::string path;                          // in the request, of the object that holds the name
 };
 
 struct Call {

@@ -89,6 +89,7 @@ struct OutputConstraint {
   // kJson: "" for any object, else the schema. kRegex: the expression. kToolCall*: JSON list of
   // tools in Chat form. kGrammar (ours): an EBNF (Lark) text.
   std::string text;
+  std::string path;  // of the field that asks for it, for errors
 };
 
 // The fields that a Responses object repeats from its request, as JSON text ready to be written.

@@ -312,6 +312,7 @@ void finish_request(const SamplingFields& fields, const FormatFields& format,
   const Conversation& conversation = request.conversation;
   set_sampling(fields, options, request);
   request.constraint = make_constraint(conversation, format, format.strict_schema);
+  request.constraint.path = format.schema_path;
   const bool visible = conversation.has_visible_tools();
   ParsePlan& plan = request.parse;
   plan.compat = options.compat;

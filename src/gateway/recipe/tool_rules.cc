@@ -95,6 +95,7 @@ core::Status add_tools(std::span<const ToolInput> tools, ToolRules rules,
     definition.kind = tool.kind;
     definition.ns = tool.ns;
     definition.local_name = tool.local_name;
+    definition.path = tool.path;
     definition.grammar = tool.grammar;
     definition.grammar_syntax = tool.grammar_syntax;
     if (rules.is_hidden) {

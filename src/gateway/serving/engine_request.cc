@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "gateway/recipe/template_text.h"
+#include "gateway/serving/call_path.h"
 
 namespace hadal::serving {
 namespace {
@@ -44,19 +45,18 @@ core::Status check_constraint(const recipe::CodecRequest& request, const EngineV
           "output that must match a grammar is not available on this model yet; leave the grammar "
           "out",
           "tools");
-    case Kind::kJson:
-      // Any JSON object is asked for in the prompt, as the published service does; a schema would
-      // have to be enforced.
-      if (!request.constraint.text.empty()) {
-        return refused(
-            "output that must match a JSON Schema is not available on this model yet; use "
-            "{\"type\": \"json_object\"}",
-            "response_format");
-      }
-      return {};
+    case Kind::kJson:  // the engine says whether it can keep to the schema
     case Kind::kNone:
+      return {};
     case Kind::kToolCall:
     case Kind::kToolCallRequired:
+      for (const recipe::ToolDef* tool : request.conversation.tools) {
+        if (!tool->strict) continue;
+        return refused(
+            "arguments that must match a schema are not available on this model yet; leave strict "
+            "out or send false",
+            tool->path + ".strict");
+      }
       return {};
   }
   return {};
@@ -136,6 +136,19 @@ core::Result<types::Request> make_engine_request(const recipe::CodecRequest& req
                      "thinking.budget_tokens");
     }
     out.thinking_budget = {*request.sampling.thinking_budget, {end}};
+  }
+  if (!engine.script && request.constraint.kind == recipe::OutputConstraint::Kind::kJson &&
+      !request.constraint.text.empty()) {
+    // Any JSON object is asked for in the prompt, as the published service does.
+    out.constraint = {.kind = types::Constraint::Kind::kJsonSchema,
+                      .text = request.constraint.text,
+                      .begins_after = reasons(request.parse.stage)
+                                          ? std::string(recipe::kThinkClose)
+                                          : std::string(),
+                      .path = request.constraint.path};
+  }
+  if (!engine.script) {
+    HADAL_TRY(out.path, make_call_path(request, options, *engine.tokenizer, engine.end_token));
   }
   if (extension.script) {
     const auto& script = *extension.script;
