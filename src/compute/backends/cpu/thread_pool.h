@@ -79,9 +79,9 @@ class ThreadPool {
   std::atomic<bool> stop_{false};
   alignas(64) std::atomic<uint32_t> arrived_{0};
   alignas(64) std::atomic<uint32_t> phase_{0};
-  std::vector<std::jthread> threads_;
   struct Scratch;
   std::unique_ptr<Scratch> scratch_;
+  std::vector<std::jthread> threads_;  // last: joined before anything that they use goes
 };
 
 inline void Lane::barrier() const {
