@@ -54,6 +54,13 @@ const char* const kOutputs[] = {
     "<｜DSML｜ invoke name=\"ghost\">\n</｜DSML｜ invoke>\n<｜DSML｜ invoke  name = \"f\">",
 };
 
+TEST(Decoder, AStopSequenceLongerThanSixteenBitsMatches) {
+  ParsePlan plan = plan_with_tool(false);
+  plan.stop = {std::string(69'999, 'a') + "b"};
+  // Begun six bytes too early: the match has to fall back by one byte at a time.
+  EXPECT_EQ(decode(plan, {std::string(70'005, 'a'), "bc"}).content, "aaaaaa");
+}
+
 TEST(Decoder, EveryTwoWaySplitAndSingleBytesGiveTheSame) {
   for (const bool thinking : {false, true}) {
     const ParsePlan plan = plan_with_tool(thinking);

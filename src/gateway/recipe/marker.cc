@@ -11,13 +11,13 @@
 namespace hadal::recipe {
 namespace {
 
-std::vector<uint16_t> borders(std::string_view text) {
-  std::vector<uint16_t> fail(text.size(), 0);
+std::vector<uint32_t> borders(std::string_view text) {
+  std::vector<uint32_t> fail(text.size(), 0);
   for (size_t i = 1; i < text.size(); ++i) {
     size_t k = fail[i - 1];
     while (k > 0 && text[i] != text[k]) k = fail[k - 1];
     if (text[i] == text[k]) ++k;
-    fail[i] = static_cast<uint16_t>(k);
+    fail[i] = static_cast<uint32_t>(k);
   }
   return fail;
 }

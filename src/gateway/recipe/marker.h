@@ -50,7 +50,7 @@ struct Marker {
   // ... nor, with this, from text.
   bool only_control = false;
   uint8_t index = 0;
-  std::vector<uint16_t> fail = {};  // of the prefix of length i + 1: longest border
+  std::vector<uint32_t> fail = {};  // of the prefix of length i + 1: longest border
 };
 
 // All markers that one stage waits for, matched together byte by byte. The order of markers decides
