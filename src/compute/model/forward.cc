@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/core/check.h"
+#include "base/core/log.h"
 
 namespace hadal::model {
 namespace {
@@ -33,12 +34,18 @@ void Forward::run() {
   if (device_.reads_host_memory() || !is_decode(batch_)) return ops_of_step();
   DecodeGraph* graph = graph_of_step();
   if (graph == nullptr) return ops_of_step();
-  if (graph->recording == nullptr && graph->warm) {
+  if (graph->recording == nullptr && graph->warm && !graph->refused) {
     // Played while contexts grow: the bound of lengths is the longest one.
     act_.rows.max_end = limits_.max_context;
     auto recorded = device_.record(stream_, [this] { ops_of_step(); });
-    HADAL_CHECK(recorded.has_value(), recorded.has_value() ? "" : recorded.error().message);
-    graph->recording = std::move(recorded).value();
+    if (recorded.has_value()) {
+      graph->recording = std::move(recorded).value();
+    } else {
+      graph->refused = true;
+      HADAL_LOG(kWarning, "model",
+                "decode steps of {} rows are given op by op, which is slower: {}", batch_.n_rows(),
+                recorded.error().message);
+    }
   }
   graph->warm = true;
   if (graph->recording == nullptr) return ops_of_step();

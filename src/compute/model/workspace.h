@@ -71,6 +71,7 @@ struct StepStaging {
 // played from then on.
 struct DecodeGraph {
   bool warm = false;
+  bool refused = false;  // it could not be recorded and is not tried again
   std::unique_ptr<device::Recording> recording;
 };
 inline constexpr size_t kMaxDecodeGraphs = 128;

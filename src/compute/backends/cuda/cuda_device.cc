@@ -179,17 +179,22 @@ core::Result<std::unique_ptr<device::HostView>> CudaDevice::view_host(const void
 
 core::Result<std::unique_ptr<device::Recording>> CudaDevice::record(
     device::Stream& stream, const std::function<void()>& work) {
+  // The caller can do without a recording: the stream's next wait must not report this error.
+  const auto refused = [](const char* tried, cudaError_t error) {
+    cudaGetLastError();
+    return cuda_error(tried, error);
+  };
   cudaStream_t s = raw(stream);
   cudaError_t error = cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal);
-  if (error != cudaSuccess) return cuda_error("recording a step", error);
+  if (error != cudaSuccess) return refused("recording a step", error);
   work();
   cudaGraph_t graph = nullptr;
   error = cudaStreamEndCapture(s, &graph);
-  if (error != cudaSuccess) return cuda_error("recording a step", error);
+  if (error != cudaSuccess) return refused("recording a step", error);
   cudaGraphExec_t exec = nullptr;
   error = cudaGraphInstantiate(&exec, graph, 0);
   cudaGraphDestroy(graph);
-  if (error != cudaSuccess) return cuda_error("making a graph of a step", error);
+  if (error != cudaSuccess) return refused("making a graph of a step", error);
   return std::unique_ptr<device::Recording>(std::make_unique<CudaRecording>(exec));
 }
 
