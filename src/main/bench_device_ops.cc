@@ -36,7 +36,7 @@ class DeviceBench {
     ops::Ops::Limits limits{.max_rows = kPrefill,
                             .max_end = kContext,
                             .top_k = kTopK,
-                            .widest_k = 4 * kHidden,
+                            .widest_k = kHeads * kHead,  // of wo_a
                             .d_inter = kInter,
                             .d_hidden = kHidden,
                             .d_head = kHead,
