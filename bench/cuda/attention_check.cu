@@ -1,21 +1,8 @@
 // The attention ops of the CUDA backend against the CPU's, at released and odd shapes, and their
 // times. Stands alone: no model, no source tree. Without arguments it checks; "attend" and "index"
 // measure; "one N" and "search N" measure N rows, for a profiler.
-#include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <functional>
-#include <numeric>
-#include <string>
-
-#include "attention_world.h"
-#include "base/core/check.h"
-#include "compute/backends/cpu/cpu_backend.h"
-#include "compute/backends/cuda/attend.h"
-#include "compute/backends/cuda/index.h"
-#include "compute/backends/cuda/kv_write.h"
-#include "compute/backends/cuda/state.h"
-#include "compute/formats/elements.h"
+#include "attention_rig.h"
+#include "attention_time.h"
 
 namespace hadal::test {
 namespace {
@@ -52,70 +39,6 @@ void launch_linear(const ops::LinearArgs& args, ops::Ops::Scratch, const Gpu&,
 
 namespace hadal::test {
 namespace {
-
-int failures = 0;
-
-void report(bool good, const std::string& what) {
-  std::printf("%s  %s\n", good ? "ok  " : "FAIL", what.c_str());
-  if (!good) ++failures;
-}
-
-struct Machine {
-  std::unique_ptr<ops::Backend> cpu;
-  std::unique_ptr<device::Stream> cpu_stream;
-  cuda::Gpu gpu;
-  std::vector<std::byte> cpu_scratch = std::vector<std::byte>(size_t{256} << 20);
-  std::byte* gpu_scratch = nullptr;
-  static constexpr uint64_t kScratch = 256 << 20;
-
-  Machine() {
-    cpu = std::move(cpu::make_cpu_backend({.n_threads = 0, .level = "best", .pin = false})).value();
-    cpu_stream = std::move(cpu->device().make_stream()).value();
-    cudaDeviceProp p;
-    must(cudaGetDeviceProperties(&p, 0), "device");
-    gpu = {p.multiProcessorCount, p.major, p.minor, p.sharedMemPerBlockOptin,
-           static_cast<size_t>(p.l2CacheSize)};
-    must(cudaMalloc(&gpu_scratch, kScratch), "scratch");
-    must(cudaMemset(gpu_scratch, 0xA5, kScratch), "scratch");
-  }
-  ops::Ops& reference() { return cpu->ops(); }
-  ops::Ops::Scratch host_scratch() { return {cpu_scratch.data(), cpu_scratch.size()}; }
-  ops::Ops::Scratch scratch() { return {gpu_scratch, kScratch}; }
-  void sync(const char* what) {
-    must(cudaGetLastError(), what);
-    must(cudaDeviceSynchronize(), what);
-  }
-  std::unique_ptr<ops::Linear> pick(int64_t n, int64_t k) {
-    std::vector<uint16_t> w(static_cast<size_t>(n * k));
-    for (int64_t i = 0; i < n; ++i)
-      w[static_cast<size_t>(i * k + i * 7 % k)] = formats::bf16_from_float(1);
-    const ops::WeightSource s[] = {
-        {.format = ops::WeightFormat::kBf16, .n = n, .k = k, .weight = w.data()}};
-    return std::move(reference().make_linear(s)).value();
-  }
-};
-
-template <class T>
-bool same(Twin<T>& twin, const std::string& what) {
-  const std::vector<T> got = twin.download();
-  size_t i = 0;
-  while (i < got.size() && std::memcmp(&got[i], &twin.host()[i], sizeof(T)) == 0) ++i;
-  report(i == got.size(), what + (i == got.size() ? ""
-                                                  : " differs at " + std::to_string(i) + " of " +
-                                                        std::to_string(got.size())));
-  return i == got.size();
-}
-
-std::vector<float> angles(const std::vector<int32_t>& positions, int32_t d_rope, int32_t back) {
-  std::vector<float> out;
-  for (const int32_t p : positions)
-    for (int32_t i = 0; i < d_rope / 2; ++i) {
-      const double a = std::max(p - back, 0) * std::pow(10000.0, -2.0 * i / d_rope);
-      out.push_back(static_cast<float>(std::cos(a)));
-      out.push_back(static_cast<float>(std::sin(a)));
-    }
-  return out;
-}
 
 void check_latents(Machine& m, World& w, const std::string& tag) {
   const int64_t n = w.batch.n_rows(), d = w.dims.d_head, record = w.layouts.slot.window_bytes;
@@ -210,52 +133,6 @@ void check_query(Machine& m, World& w, const std::string& tag) {
   same(iq, tag + " query index q");
 }
 
-// Search arrays of a world: queries, head weights, lists and pools.
-struct Search {
-  World& w;
-  int64_t n, keys;
-  Twin<uint8_t> iq;
-  Twin<float> hw;
-  Twin<int32_t> list, n_list, pool, n_pool;
-
-  explicit Search(World& world)
-      : w(world),
-        n(w.batch.n_rows()),
-        keys(w.dims.index_heads * ops::key_record_bytes(w.dims.d_index)),
-        iq(w.index_queries(n)),
-        hw(w.draw.f32(n * w.dims.index_heads)),
-        list(n * w.dims.top_k),
-        n_list(n),
-        pool(n * w.dims.pool_blocks),
-        n_pool(n) {}
-
-  void run(Machine& m, bool gpu, bool make_pool, bool use_pool, cudaStream_t stream = nullptr) {
-    const ops::StepRows rows = w.rows(gpu);
-    const ops::KvView kv = w.view(gpu);
-    ops::IndexArgs a;
-    a.rows = &rows;
-    a.n_rows = rows.n_rows;
-    a.kv = &kv;
-    a.layout = &w.layouts.kv;
-    a.n_heads = w.dims.index_heads;
-    a.d_index = w.dims.d_index;
-    a.iq = {iq.at(gpu), n, keys};
-    a.hw = {hw.at(gpu), n, w.dims.index_heads};
-    a.top_k = w.dims.top_k;
-    a.list = {list.at(gpu), n, w.dims.top_k};
-    a.n_list = n_list.at(gpu);
-    a.make_pool = make_pool;
-    a.use_pool = use_pool;
-    a.pool_block = w.dims.pool_block;
-    a.pool = {pool.at(gpu), n, w.dims.pool_blocks};
-    a.n_pool = n_pool.at(gpu);
-    if (gpu)
-      cuda::launch_index_select(a, m.scratch(), m.gpu, stream);
-    else
-      m.reference().index_select(a, m.host_scratch(), *m.cpu_stream);
-  }
-};
-
 // The listed part of each row: places behind it are nobody's.
 bool same_lists(Twin<int32_t>& list, Twin<int32_t>& counts, int64_t width,
                 const std::string& what) {
@@ -284,53 +161,6 @@ void check_index(Machine& m, World& w, Search& s, const std::string& tag) {
   m.sync("index_select");
   same_lists(s.list, s.n_list, w.dims.top_k, tag + " index_select without pool");
 }
-
-// Arguments of attention for a world whose lists are set (equal on both sides).
-struct Attention {
-  World& w;
-  Search& s;
-  int64_t n, wide;
-  Twin<uint16_t> q, o;
-  Twin<uint8_t> latents;
-  Twin<float> sink, rope;
-
-  Attention(World& world, Search& search)
-      : w(world),
-        s(search),
-        n(w.batch.n_rows()),
-        wide(w.dims.heads * w.dims.d_head),
-        q(w.draw.bf16(n * wide)),
-        o(n * wide),
-        latents(w.window_records(n)),
-        sink(w.draw.f32(w.dims.heads)),
-        rope(angles(w.batch.positions, w.dims.d_rope, 0)) {}
-
-  void run(Machine& m, bool gpu, bool source, cudaStream_t stream = nullptr) {
-    const ops::StepRows rows = w.rows(gpu);
-    const ops::KvView kv = w.view(gpu);
-    ops::AttendArgs a;
-    a.rows = &rows;
-    a.n_rows = rows.n_rows;
-    a.kv = &kv;
-    a.layout = &w.layouts.kv;
-    a.slot = &w.layouts.slot;
-    a.source = source ? 0 : -1;
-    a.window = w.dims.window;
-    a.latents = {latents.at(gpu), n, w.layouts.slot.window_bytes};
-    a.list = {s.list.at(gpu), n, w.dims.top_k};
-    a.n_list = s.n_list.at(gpu);
-    a.q = {q.at(gpu), n, wide};
-    a.sink = sink.at(gpu);
-    a.rope = rope.at(gpu);
-    a.d_rope = w.dims.d_rope;
-    a.d_head = w.dims.d_head;
-    a.o = {o.at(gpu), n, wide};
-    if (gpu)
-      cuda::launch_sparse_attend(a, m.scratch(), m.gpu, stream);
-    else
-      m.reference().sparse_attend(a, m.host_scratch(), *m.cpu_stream);
-  }
-};
 
 // Bound: half a unit of bf16 in the result and, relative to the row's largest output, a weight that
 // lies at a rounding border and goes the other way (2^-8 of its share). Few do: all outputs
@@ -496,90 +326,6 @@ void check_rows_alone(Machine& m, const Dims& dims) {
   report(good, "rows alone and in a batch of " + std::to_string(a.n));
 }
 
-// Median microseconds of a call, many calls to a graph replay.
-double time_us(const std::function<void(cudaStream_t)>& call, int calls) {
-  cudaStream_t stream;
-  must(cudaStreamCreate(&stream), "stream");
-  call(stream);
-  must(cudaStreamSynchronize(stream), "warm up");
-  cudaGraph_t graph;
-  cudaGraphExec_t exec;
-  must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
-  for (int i = 0; i < calls; ++i) call(stream);
-  must(cudaStreamEndCapture(stream, &graph), "capture");
-  must(cudaGraphInstantiate(&exec, graph, 0), "graph");
-  cudaEvent_t begin, end;
-  must(cudaEventCreate(&begin), "event");
-  must(cudaEventCreate(&end), "event");
-  std::vector<float> times;
-  for (int i = 0; i < 7; ++i) {
-    must(cudaEventRecord(begin, stream), "event");
-    must(cudaGraphLaunch(exec, stream), "launch");
-    must(cudaEventRecord(end, stream), "event");
-    must(cudaEventSynchronize(end), "run");
-    float ms = 0;
-    must(cudaEventElapsedTime(&ms, begin, end), "event");
-    if (i > 0) times.push_back(ms * 1000 / static_cast<float>(calls));
-  }
-  std::sort(times.begin(), times.end());
-  cudaGraphExecDestroy(exec);
-  cudaGraphDestroy(graph);
-  cudaStreamDestroy(stream);
-  return times[times.size() / 2];
-}
-
-// Random ascending lists instead of a search, for times of attention alone.
-void draw_lists(World& w, Search& s) {
-  for (int64_t t = 0; t < s.n; ++t) {
-    const int32_t visible = (w.batch.positions[static_cast<size_t>(t)] + 1) / w.dims.ratio;
-    const int32_t n = std::min(visible, w.dims.top_k);
-    for (int32_t i = 0; i < n; ++i) {
-      const int64_t low = static_cast<int64_t>(i) * visible / n;
-      const int64_t high = static_cast<int64_t>(i + 1) * visible / n;
-      s.list.host()[static_cast<size_t>(t * w.dims.top_k + i)] =
-          static_cast<int32_t>(low + w.draw.bits() % static_cast<uint32_t>(high - low));
-    }
-    s.n_list.host()[static_cast<size_t>(t)] = n;
-  }
-  s.list.upload();
-  s.n_list.upload();
-}
-
-void time_attend(Machine& m, int32_t n_seqs, int32_t rows_each, int32_t position) {
-  World w(kReleased, std::vector<SeqSpec>(static_cast<size_t>(n_seqs), {position, rows_each}), 4096,
-          5);
-  Search s(w);
-  draw_lists(w, s);
-  Attention a(w, s);
-  for (const bool source : {true, false}) {
-    const double us =
-        time_us([&](cudaStream_t st) { a.run(m, true, source, st); }, a.n > 1000 ? 4 : 20);
-    const double flops = static_cast<double>(a.n) * (source ? 640 : 128) * 64 * 512 * 4;
-    std::printf("time  sparse_attend %s %d x %d rows at %d: %.1f us, %.0f TFLOP/s\n",
-                source ? "128 + 512" : "128      ", n_seqs, rows_each, position, us,
-                flops / us * 1e-6);
-  }
-}
-
-void time_index(Machine& m, int32_t n_seqs, int32_t rows_each, int32_t position) {
-  Dims dims = kReleased;
-  for (const int32_t ratio : {2, 1}) {
-    dims.ratio = ratio;
-    World w(dims, std::vector<SeqSpec>(static_cast<size_t>(n_seqs), {position, rows_each}), 4096,
-            5);
-    Search s(w);
-    const int calls = n_seqs * rows_each > 16 ? 2 : 20;
-    const double full =
-        time_us([&](cudaStream_t st) { s.run(m, true, ratio == 1, false, st); }, calls);
-    std::printf("time  index_select ratio %d, %d x %d rows at %d: %.1f us", ratio, n_seqs,
-                rows_each, position, full);
-    if (ratio == 1)
-      std::printf(", in pool %.1f us",
-                  time_us([&](cudaStream_t st) { s.run(m, true, false, true, st); }, calls));
-    std::printf("\n");
-  }
-}
-
 void check(Machine& m) {
   const Dims tiny{6, 64, 16, 96, 16, 32, 24, 20, 20, 2, 4, 6, 8};
   Dims tiny1 = tiny;
@@ -600,17 +346,6 @@ void check(Machine& m) {
   full.ratio = 1;
   check_all(m, "released ratio 1", full, {{5000, 3}, {131072, 2}, {640, 1}, {600, 1}}, 4200);
   check_rows_alone(m, kReleased);
-}
-
-void attention_times(Machine& m) {
-  for (const int32_t n : {1, 8, 16, 64, 128, 256}) time_attend(m, n, 1, 20000);
-  time_attend(m, 1, 8192, 8192);
-}
-
-void index_times(Machine& m) {
-  for (const int32_t n : {1, 64}) time_index(m, n, 1, 131071);
-  time_index(m, 1, 1, 8191);
-  time_index(m, 1, 2048, 30000);
 }
 
 }  // namespace
