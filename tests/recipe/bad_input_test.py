@@ -4,16 +4,16 @@
 Every body of bad_bodies.py in every dialect, through `hadal encode --stdin-jsonl` or over HTTP with the script backend. The bounds are
 generous for a slow machine and a sanitizer; what they catch is work that grows faster than the body. Prints the slowest.
 """
-import http.client
 import json
 import os
 import pathlib
 import re
 import subprocess
 import sys
-import tempfile
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "run"))
+from serve_process import ScriptServer
 from bad_bodies import APIS, bad_bodies
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -57,36 +57,14 @@ class Encoder:
         return self.process.wait(60)
 
 
-class Server:
+class Served(ScriptServer):
     def __init__(self, hadal):
-        self.script = tempfile.NamedTemporaryFile("w", suffix=".jsonl")
-        self.script.write('{"text": "ok"}\n')
-        self.script.flush()
-        self.log = tempfile.NamedTemporaryFile("w+", suffix=".log")
-        self.process = subprocess.Popen([hadal, "serve", "--model", str(DEMO), "--port", "0", "--backend", "script", "--script", self.script.name],
-                                        stderr=self.log)
-        for _ in range(1200):
-            found = re.search(r"ready on http://[^:]+:(\d+)", pathlib.Path(self.log.name).read_text())
-            if found:
-                self.port = int(found.group(1))
-                return
-            if self.process.poll() is not None:
-                break
-            time.sleep(0.05)
-        raise RuntimeError(pathlib.Path(self.log.name).read_text())
+        super().__init__(hadal, [{"text": "ok"}])
 
     def ask(self, api, text):
         start = time.monotonic()
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
-        connection.request("POST", PATHS[api], text.encode())
-        response = connection.getresponse()
-        data = response.read()
-        connection.close()
-        return response.status, json.loads(data), time.monotonic() - start
-
-    def stop(self):
-        self.process.terminate()
-        return self.process.wait(60)
+        status, data, _ = self.request("POST", PATHS[api], text.encode())
+        return status, json.loads(data), time.monotonic() - start
 
 
 def problem(api, want, status, answer, served):
@@ -107,7 +85,7 @@ def problem(api, want, status, answer, served):
 def main():
     if len(sys.argv) != 3 or sys.argv[1] not in ("encode", "serve"):
         sys.exit(__doc__)
-    target = {"encode": Encoder, "serve": Server}[sys.argv[1]](sys.argv[2])
+    target = {"encode": Encoder, "serve": Served}[sys.argv[1]](sys.argv[2])
     served = sys.argv[1] == "serve"
     slack = 4 if os.environ.get("HADAL_SANITIZED") else 1
     bad, seen = 0, []

@@ -1,15 +1,13 @@
 #!/usr/bin/env python3
 """Limits that the engine keeps on the demo model: the thinking budget, required and named tools, JSON Schemas. limits_test.py HADAL"""
-import http.client
 import json
 import pathlib
-import re
-import subprocess
 import sys
-import tempfile
 import threading
-import time
 import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "run"))
+from serve_process import Server
 
 HADAL = sys.argv[1]
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -22,31 +20,18 @@ NAMES = {t["function"]["name"] for t in TOOLS}
 class Limits(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.log = tempfile.NamedTemporaryFile("w+", suffix=".log")
-        cls.process = subprocess.Popen([HADAL, "serve", "--model", str(DEMO), "--port", "0", "--threads", "1", "--kv.block-tokens", "16"], stderr=cls.log)
-        for _ in range(2400):
-            found = re.search(r"ready on http://[^:]+:(\d+)", pathlib.Path(cls.log.name).read_text())
-            if found or cls.process.poll() is not None:
-                break
-            time.sleep(0.05)
-        assert found, pathlib.Path(cls.log.name).read_text()
-        cls.port = int(found.group(1))
+        cls.server = Server(HADAL, "--threads", "1", "--kv.block-tokens", "16")
         cls.think_end = cls.ids("</think>")
         assert len(cls.think_end) == 1
 
     @classmethod
     def tearDownClass(cls):
-        cls.process.terminate()
-        assert cls.process.wait(60) == 0
+        assert cls.server.stop() == 0
 
     @classmethod
     def post(cls, path, body):
-        connection = http.client.HTTPConnection("127.0.0.1", cls.port, timeout=120)
-        connection.request("POST", path, json.dumps(body))
-        response = connection.getresponse()
-        data = json.loads(response.read())
-        connection.close()
-        return response.status, data
+        status, data, _ = cls.server.request("POST", path, body)
+        return status, json.loads(data)
 
     @classmethod
     def ids(cls, text):

@@ -2,17 +2,16 @@
 """Web search and web fetch run by the server: web_tools_test.py HADAL. A provider of our own on loopback, which the configuration
 allows by name; everything else on a private address must be refused.
 """
-import http.client
 import http.server
 import json
 import pathlib
-import re
-import subprocess
 import sys
 import tempfile
 import threading
-import time
 import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "run"))
+from serve_process import ScriptServer
 
 HADAL = sys.argv[1]
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -100,37 +99,6 @@ def script(provider):
     ]
 
 
-class Server:
-    def __init__(self, lines, *flags):
-        self.script = tempfile.NamedTemporaryFile("w", suffix=".jsonl")
-        self.script.write("\n".join(json.dumps(line) for line in lines) + "\n")
-        self.script.flush()
-        self.log = tempfile.NamedTemporaryFile("w+", suffix=".log")
-        self.process = subprocess.Popen([HADAL, "serve", "--model", str(DEMO), "--port", "0", "--backend", "script", "--script", self.script.name, *flags],
-                                        stderr=self.log)
-        for _ in range(1200):
-            found = re.search(r"ready on http://[^:]+:(\d+)", pathlib.Path(self.log.name).read_text())
-            if found:
-                self.port = int(found.group(1))
-                return
-            if self.process.poll() is not None:
-                break
-            time.sleep(0.05)
-        raise RuntimeError(pathlib.Path(self.log.name).read_text())
-
-    def post(self, path, body):
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        connection.request("POST", path, json.dumps(body))
-        response = connection.getresponse()
-        data = response.read().decode()
-        connection.close()
-        return response.status, data
-
-    def stop(self):
-        self.process.terminate()
-        return self.process.wait(60)
-
-
 def events(text):
     return [json.loads(line[6:]) for line in text.split("\n") if line.startswith("data: ") and line != "data: [DONE]"]
 
@@ -148,7 +116,7 @@ class WebTools(unittest.TestCase):
         cls.key = tempfile.NamedTemporaryFile("w")
         cls.key.write("sesame\n")
         cls.key.flush()
-        cls.server = Server(script(port), "--web.search-url", "http://127.0.0.1:%d/search" % port, "--web.key-file", cls.key.name, "--web.fetch",
+        cls.server = ScriptServer(HADAL, script(port), "--web.search-url", "http://127.0.0.1:%d/search" % port, "--web.key-file", cls.key.name, "--web.fetch",
                             "--web.private-host", "127.0.0.1:%d" % port, "--web.timeout", "5s", "--web.max-page-bytes", "1MB")
 
     @classmethod
@@ -159,7 +127,7 @@ class WebTools(unittest.TestCase):
     def messages(self, text, tools, **more):
         body = {"model": "claude-x", "max_tokens": 4000, "messages": [{"role": "user", "content": text}], "tools": tools,
                 "thinking": {"type": "enabled", "budget_tokens": 2000}, **more}
-        status, data = self.server.post("/v1/messages", body)
+        status, data, _ = self.server.request("POST", "/v1/messages", body)
         self.assertEqual(status, 200, data)
         return events(data) if more.get("stream") else json.loads(data)
 
@@ -246,12 +214,12 @@ class WebTools(unittest.TestCase):
 
     def test_responses_show_the_search_as_an_item(self):
         body = {"model": "deepseek-flash", "input": "search please", "tools": [{"type": "web_search"}]}
-        status, data = self.server.post("/v1/responses", body)
+        status, data, _ = self.server.request("POST", "/v1/responses", body)
         self.assertEqual(status, 200, data)
         output = json.loads(data)["output"]
         self.assertEqual([i["type"] for i in output], ["reasoning", "message", "web_search_call", "reasoning", "message"])
         self.assertEqual((output[2]["status"], output[2]["action"]), ("completed", {"type": "search", "query": "tides"}))
-        status, data = self.server.post("/v1/responses", {**body, "stream": True})
+        status, data, _ = self.server.request("POST", "/v1/responses", {**body, "stream": True})
         seen = events(data)
         self.assertEqual([e["sequence_number"] for e in seen], list(range(len(seen))))
         searches = [e["type"] for e in seen if "web_search_call" in e["type"] or e.get("item", {}).get("type") == "web_search_call"]
@@ -264,17 +232,17 @@ class WebTools(unittest.TestCase):
         for tool, path in [({**SEARCH, "max_uses": 0}, "tools[0].max_uses"), ({**SEARCH, "allowed_domains": "x"}, "tools[0].allowed_domains"),
                            ({**SEARCH, "allowed_domains": ["https://x/"]}, "tools[0].allowed_domains[0]"),
                            ({**SEARCH, "allowed_domains": ["a"], "blocked_domains": ["b"]}, "tools[0].blocked_domains")]:
-            status, data = self.server.post("/v1/messages", {"model": "claude-x", "max_tokens": 9, "messages": [{"role": "user", "content": "q"}], "tools": [tool]})
+            status, data, _ = self.server.request("POST", "/v1/messages", {"model": "claude-x", "max_tokens": 9, "messages": [{"role": "user", "content": "q"}], "tools": [tool]})
             self.assertEqual(status, 400)
             self.assertTrue(json.loads(data)["error"]["message"].startswith(path), data)
 
 
 class Off(unittest.TestCase):
     def test_without_configuration_a_server_tool_is_refused(self):
-        server = Server([{"text": "plain"}])
+        server = ScriptServer(HADAL, [{"text": "plain"}])
         body = {"model": "claude-x", "max_tokens": 9, "messages": [{"role": "user", "content": "q"}]}
         for tool in (SEARCH, FETCH):
-            status, data = server.post("/v1/messages", {**body, "tools": [tool]})
+            status, data, _ = server.request("POST", "/v1/messages", {**body, "tools": [tool]})
             self.assertEqual(status, 400)
             self.assertIn("tools[0].type", data)
         self.assertEqual(server.stop(), 0)

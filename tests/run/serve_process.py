@@ -1,4 +1,4 @@
-"""A `hadal serve` of its own for a test, and what /proc and /admin say of it. Used by serve_test.py and faults_test.py."""
+"""A `hadal serve` of its own for a test, and what /proc and /admin say of it. Used by the tests that need one."""
 import http.client
 import json
 import os
@@ -43,7 +43,7 @@ class Server:
             return log.read()
 
     def request(self, method, path, body=None, headers=None):
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         try:
             connection.request(method, path, None if body is None else body if isinstance(body, (str, bytes)) else json.dumps(body), headers or {})
             response = connection.getresponse()
@@ -76,6 +76,16 @@ class Server:
         self.text = self.read_log()
         self.log.close()
         return code
+
+
+class ScriptServer(Server):
+    """One that plays `lines`, objects of the script format, instead of a model."""
+
+    def __init__(self, hadal, lines, *flags):
+        self.script = tempfile.NamedTemporaryFile("w", suffix=".jsonl")
+        self.script.write("".join(json.dumps(line) + "\n" for line in lines))
+        self.script.flush()
+        super().__init__(hadal, "--backend", "script", "--script", self.script.name, *flags)
 
 
 def http_request(path, body, extra=""):
