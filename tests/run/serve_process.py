@@ -1,4 +1,5 @@
 """A `hadal serve` of its own for a test, and what /proc and /admin say of it. Used by the tests that need one."""
+import faulthandler
 import http.client
 import json
 import os
@@ -12,6 +13,11 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 DEMO = os.path.join(ROOT, "models", "demo")
 CHAT = {"model": "deepseek-flash", "messages": [{"role": "user", "content": "q"}]}
+
+
+def give_up_after(seconds):
+    """A test that hangs says where, before ctest's time-out (tests/CMakeLists.txt) ends it without a word."""
+    faulthandler.dump_traceback_later(seconds, exit=True)
 
 
 class Server:

@@ -14,7 +14,7 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import serve_process
-from serve_process import CHAT
+from serve_process import CHAT, give_up_after
 
 HADAL = sys.argv[1]
 SCRIPT = [
@@ -258,6 +258,7 @@ class Operation(unittest.TestCase):
 
 
 if __name__ == "__main__":
+    give_up_after(280)
     result = unittest.main(argv=[sys.argv[0], *sys.argv[2:]], exit=False).result
     print(f"{result.testsRun - len(result.failures) - len(result.errors)} passed, {len(result.failures) + len(result.errors)} failed")
     sys.exit(0 if result.wasSuccessful() else 1)

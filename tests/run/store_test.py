@@ -14,7 +14,7 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from serve_process import Server
+from serve_process import Server, give_up_after
 
 HADAL = sys.argv[1]
 MODEL = "deepseek-flash"
@@ -537,6 +537,7 @@ class Durability(unittest.TestCase):
 
 
 if __name__ == "__main__":
+    give_up_after(280)
     result = unittest.main(argv=sys.argv[:1] + sys.argv[2:], exit=False).result
     print(f"{result.testsRun - len(result.failures) - len(result.errors)} passed, {len(result.failures) + len(result.errors)} failed")
     sys.exit(0 if result.wasSuccessful() else 1)
