@@ -183,10 +183,10 @@ class Faults(unittest.TestCase):
         idle = [connect(server.port) for _ in range(n)]
         with Bystander(server) as bystander:
             for _ in range(200):
-                if server.n_open_files() >= files + n:
+                if server.n_open_files() >= files + n - 1:  # one of the first count may have been the status connection before
                     break
                 time.sleep(0.05)
-            self.assertGreaterEqual(server.n_open_files(), files + n)
+            self.assertGreaterEqual(server.n_open_files(), files + n - 1)
             each_kb = (server.resident_kb() - resident) / n
             time.sleep(1)
         self.check(bystander)
