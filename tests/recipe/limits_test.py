@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Limits that the engine keeps on the demo model: the thinking budget, required and named tools, JSON Schemas. limits_test.py HADAL"""
+"""Limits that the engine keeps on the demo model: the thinking budget, required and named tools, JSON Schemas, regular
+expressions. limits_test.py HADAL"""
 import json
 import pathlib
+import re
 import sys
 import threading
 import unittest
@@ -108,13 +110,33 @@ class Limits(unittest.TestCase):
                 got = ask(rows)
                 self.assertTrue(2 <= len(got) <= 3 and all(list(r) == ["ok"] and isinstance(r["ok"], bool) for r in got), got)
 
+    def test_answers_match_their_expression(self):
+        expressions = ["[A-Z]{3}-\\d{4}", "(yes|no|maybe)( indeed){0,2}", "[^\\x00-\\x7F]{3,5}", "^(?:\\w{2,6}, )*\\w{2,6}\\.$"]
+        question = [{"role": "user", "content": "What is the weather in Oslo?"}]
+        for thinking in ("enabled", "disabled"):
+            for seed, expression in enumerate(expressions):
+                answer = self.chat(response_format={"type": "regex", "regex": expression}, seed=seed, max_tokens=300,
+                                   thinking={"type": thinking, "budget_tokens": 10})
+                choice = answer["choices"][0]
+                self.assertEqual(choice["finish_reason"], "stop", answer)
+                self.assertTrue(re.fullmatch(expression, choice["message"]["content"], re.ASCII), (expression, choice))
+        expression = expressions[0]
+        status, data = self.post("/v1/responses", {"model": "deepseek-flash", "input": "q", "max_output_tokens": 300,
+                                                   "text": {"format": {"type": "regex", "regex": expression}}, "reasoning": {"effort": "none"}})
+        self.assertEqual(status, 200, data)
+        self.assertTrue(re.fullmatch(expression, data["output"][-1]["content"][0]["text"]), data)
+        status, data = self.post("/v1/messages", {"model": "deepseek-flash", "messages": question, "max_tokens": 300,
+                                                  "output_config": {"format": {"type": "regex", "regex": expression}}, "thinking": {"type": "disabled"}})
+        self.assertEqual(status, 200, data)
+        self.assertTrue(re.fullmatch(expression, data["content"][-1]["text"]), data)
+
     def test_what_is_not_enforced_is_refused(self):
         strict = [{"type": "function", "function": {**TOOLS[0]["function"], "strict": True,
                                                     "parameters": {"type": "object", "properties": {}, "required": [], "additionalProperties": False}}}]
         for more, path in [({"tools": strict}, "tools[0].function.strict"),
                            ({"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "object", "properties": {"a": {"not": {}}}}}}},
                             "response_format.json_schema.schema.properties.a.not"),
-                           ({"response_format": {"type": "regex", "regex": "a+"}}, "response_format")]:
+                           ({"response_format": {"type": "regex", "regex": "a(?=b)"}}, "response_format.regex")]:
             status, data = self.post("/v1/chat/completions", {"model": "deepseek-flash", "messages": [{"role": "user", "content": "q"}], **more})
             self.assertEqual((status, data["error"]["param"]), (400, path), data)
         loose = [{**TOOLS[0], "function": {**TOOLS[0]["function"], "strict": False}}]

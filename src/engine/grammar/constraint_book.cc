@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "engine/grammar/json_schema.h"
+#include "engine/grammar/regex.h"
 
 namespace hadal::grammar {
 namespace {
@@ -24,8 +25,9 @@ ConstraintBook::ConstraintBook(const tokenizer::Tokenizer& tokenizer, uint32_t n
 
 core::Result<ConstraintBook::Compiled> ConstraintBook::compiled(
     const types::Constraint& constraint) {
-  const bool any = constraint.kind == types::Constraint::Kind::kJsonObject;
-  const std::string key = any ? std::string() : constraint.text;
+  using Kind = types::Constraint::Kind;
+  const std::string key =
+      std::string(1, static_cast<char>('0' + static_cast<int>(constraint.kind))) + constraint.text;
   const std::lock_guard lock(mutex_);
   const auto known = std::find_if(compiled_.begin(), compiled_.end(),
                                   [&](const auto& one) { return one.first == key; });
@@ -33,8 +35,12 @@ core::Result<ConstraintBook::Compiled> ConstraintBook::compiled(
     compiled_.splice(compiled_.begin(), compiled_, known);
     return known->second;
   }
-  Compiled made = any ? any_json_object() : nullptr;
-  if (!any) {
+  Compiled made;
+  if (constraint.kind == Kind::kJsonObject) {
+    made = any_json_object();
+  } else if (constraint.kind == Kind::kRegex) {
+    HADAL_TRY(made, compile_regex(constraint.text));
+  } else {
     HADAL_TRY(made, compile_json_schema(constraint.text));
   }
   compiled_.emplace_front(key, made);
@@ -45,10 +51,9 @@ core::Result<ConstraintBook::Compiled> ConstraintBook::compiled(
 core::Status ConstraintBook::check(const types::Constraint& constraint) {
   using Kind = types::Constraint::Kind;
   if (constraint.kind == Kind::kNone) return {};
-  if (constraint.kind == Kind::kRegex || constraint.kind == Kind::kEbnf) {
+  if (constraint.kind == Kind::kEbnf) {
     return core::Error{core::Code::kInvalidRequest,
-                       "output that must match an expression or a grammar is not available",
-                       constraint.path};
+                       "output that must match a grammar is not available", constraint.path};
   }
   if (!constraint.begins_after.empty() && tokenizer_.id_of(constraint.begins_after) < 0) {
     return core::Error{core::Code::kInvalidRequest,

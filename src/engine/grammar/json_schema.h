@@ -15,6 +15,7 @@ namespace hadal::grammar {
 //               any names, with values by additionalProperties
 //   numbers     at most 15 digits before and 17 behind the point, exponents of 2 digits
 //   white space one space, or a line break and up to 16 spaces, where JSON allows any
+//   pattern     one spelling of each character; with maxLength at most 4,096 characters
 //   oneOf       branches that no text can satisfy together (other types, other constants)
 // A keyword that it cannot keep to is refused, never passed over: kInvalidRequest names it and its
 // place in `param` ("#/properties/a/not"). Keywords that say nothing about validity are skipped.

@@ -90,17 +90,23 @@ class MessagesReader {
 
   Status read_format() {
     if (options_.compat) return {};
-    std::string_view where = "output_config.format.schema";
+    std::string where = "output_config.format";
     JsonValue format = body_["output_config"]["format"];
     if (format.absent_or_null()) {
       format = body_["output_format"];
-      where = "output_format.schema";
+      where = "output_format";
     }
     if (format.absent_or_null()) return {};
     format_.given = true;
-    format_.format = Conversation::Format::kJsonSchema;
-    format_.schema = format["schema"];
-    format_.schema_path = where;
+    if (format["type"].str() == "regex") {
+      format_.format = Conversation::Format::kRegex;
+      format_.regex = format["regex"].str();
+      format_.schema_path = where + ".regex";
+    } else {
+      format_.format = Conversation::Format::kJsonSchema;
+      format_.schema = format["schema"];
+      format_.schema_path = where + ".schema";
+    }
     return recipe::apply_format(format_, options_, request_);
   }
 

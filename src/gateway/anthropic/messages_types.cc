@@ -61,8 +61,12 @@ class MessagesTypes {
   void format(JsonValue format, const Path& at) {
     if (format.absent_or_null()) return;
     if (!check_.is_object(format, at)) return;
-    check_.word(format, "type", at, Need::kRequired, {"json_schema"});
-    check_.object(format, "schema", at, Need::kRequired);
+    if (check_.word(format, "type", at, Need::kRequired, {"json_schema", "regex"}).str() ==
+        "regex") {
+      check_.string(format, "regex", at, Need::kRequired);
+    } else {
+      check_.object(format, "schema", at, Need::kRequired);
+    }
   }
 
   void system(JsonValue body, const Path& root) {

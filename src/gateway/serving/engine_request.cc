@@ -35,17 +35,13 @@ core::Status check_constraint(const recipe::CodecRequest& request, const EngineV
   using Kind = recipe::OutputConstraint::Kind;
   if (engine.script) return {};
   switch (request.constraint.kind) {
-    case Kind::kRegex:
-      return refused(
-          "output that must match a regular expression is not available on this model yet; leave "
-          "response_format out",
-          "response_format");
     case Kind::kGrammar:
       return refused(
           "output that must match a grammar is not available on this model yet; leave the grammar "
           "out",
           "tools");
-    case Kind::kJson:  // the engine says whether it can keep to the schema
+    case Kind::kRegex:  // the engine says whether it can keep to them
+    case Kind::kJson:
     case Kind::kNone:
       return {};
     case Kind::kToolCall:
@@ -137,15 +133,17 @@ core::Result<types::Request> make_engine_request(const recipe::CodecRequest& req
     }
     out.thinking_budget = {*request.sampling.thinking_budget, {end}};
   }
-  if (!engine.script && request.constraint.kind == recipe::OutputConstraint::Kind::kJson &&
-      !request.constraint.text.empty()) {
+  const bool is_regex = request.constraint.kind == recipe::OutputConstraint::Kind::kRegex;
+  const bool is_schema = request.constraint.kind == recipe::OutputConstraint::Kind::kJson &&
+                         !request.constraint.text.empty();
+  if (!engine.script && (is_regex || is_schema)) {
     // Any JSON object is asked for in the prompt, as the published service does.
-    out.constraint = {.kind = types::Constraint::Kind::kJsonSchema,
-                      .text = request.constraint.text,
-                      .begins_after = reasons(request.parse.stage)
-                                          ? std::string(recipe::kThinkClose)
-                                          : std::string(),
-                      .path = request.constraint.path};
+    out.constraint = {
+        .kind = is_regex ? types::Constraint::Kind::kRegex : types::Constraint::Kind::kJsonSchema,
+        .text = request.constraint.text,
+        .begins_after =
+            reasons(request.parse.stage) ? std::string(recipe::kThinkClose) : std::string(),
+        .path = request.constraint.path};
   }
   if (!engine.script) {
     HADAL_TRY(out.path, make_call_path(request, options, *engine.tokenizer, engine.end_token));

@@ -1,0 +1,237 @@
+#include "engine/grammar/schema_compiler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "engine/grammar/schema_disjoint.h"
+
+namespace hadal::grammar {
+
+using Json = nlohmann::ordered_json;
+using schema_words::Words;
+namespace {
+
+constexpr size_t kMaxNodes = 1u << 20;
+constexpr std::string_view kAnnotations[] = {"title",
+                                             "description",
+                                             "default",
+                                             "examples",
+                                             "$schema",
+                                             "$id",
+                                             "$comment",
+                                             "deprecated",
+                                             "readOnly",
+                                             "writeOnly",
+                                             "$defs",
+                                             "$def",
+                                             "format",
+                                             "definitions",
+                                             "$anchor",
+                                             "contentEncoding",
+                                             "contentMediaType",
+                                             "nullable"};
+constexpr std::string_view kObjectWords[] = {"properties",           "required",
+                                             "additionalProperties", "minProperties",
+                                             "maxProperties",        "unevaluatedProperties"};
+constexpr std::string_view kArrayWords[] = {"items", "prefixItems", "minItems", "maxItems",
+                                            "uniqueItems"};
+constexpr std::string_view kStringWords[] = {"minLength", "maxLength", "pattern"};
+constexpr std::string_view kOtherWords[] = {"type",  "enum",  "const", "anyOf",
+                                            "oneOf", "allOf", "$ref"};
+
+constexpr std::string_view kTypes[] = {"string", "number", "integer", "boolean",
+                                       "null",   "array",  "object"};
+
+bool is_in(Words words, std::string_view word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+bool has_type(const Json& value, std::string_view type) {
+  if (type == "integer") {
+    return value.is_number_integer() ||
+           (value.is_number() && std::floor(value.get<double>()) == value.get<double>());
+  }
+  return (type == "string" && value.is_string()) || (type == "number" && value.is_number()) ||
+         (type == "boolean" && value.is_boolean()) || (type == "null" && value.is_null()) ||
+         (type == "array" && value.is_array()) || (type == "object" && value.is_object());
+}
+
+}  // namespace
+
+std::string pointer_step(std::string_view name) {
+  std::string out;
+  for (const char c : name) {
+    if (c == '~') {
+      out += "~0";
+    } else if (c == '/') {
+      out += "~1";
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+SchemaCompiler::Rule SchemaCompiler::fail(std::string problem, std::string at) {
+  if (problem_.empty()) {
+    problem_ = std::move(problem);
+    problem_at_ = std::move(at);
+  }
+  return std::nullopt;
+}
+SchemaCompiler::Rule SchemaCompiler::cannot(std::string_view word, const std::string& path) {
+  return fail(fmt::format("output that must keep to \"{}\" is not available here", word),
+              path + "/" + pointer_step(word));
+}
+
+SchemaCompiler::Rule SchemaCompiler::schema(const Json& s, const std::string& path) {
+  if (grammar_->nodes().size() > kMaxNodes) return fail("the schema is too large", path);
+  if (s.is_boolean()) {
+    if (s.get<bool>()) return rules_.value();
+    return fail("nothing is valid here", path);
+  }
+  if (!s.is_object()) return fail("a schema must be an object or a boolean", path);
+  for (const auto& [key, value] : s.items()) {
+    const bool known = is_in(kAnnotations, key) || is_in(kObjectWords, key) ||
+                       is_in(kArrayWords, key) || is_in(kStringWords, key) ||
+                       is_in(schema_words::kNumber, key) || is_in(kOtherWords, key);
+    if (!known) return cannot(key, path);
+  }
+  for (const std::string_view word : {"$ref", "const", "enum", "anyOf", "oneOf", "allOf"}) {
+    if (s.contains(std::string(word))) return whole(s, word, path);
+  }
+  return typed(s, path);
+}
+
+SchemaCompiler::Rule SchemaCompiler::whole(const Json& s, std::string_view word,
+                                           const std::string& path) {
+  for (const auto& [key, value] : s.items()) {
+    const bool kept = key == word || is_in(kAnnotations, key) ||
+                      (key == "type" && (word == "enum" || word == "const"));
+    if (!kept) {
+      return fail(fmt::format("\"{}\" beside \"{}\" is not available here", key, word),
+                  path + "/" + pointer_step(key));
+    }
+  }
+  const std::string at = path + "/" + std::string(word);
+  const Json& value = s.at(std::string(word));
+  if (word == "$ref") return reference(value, at);
+  if (word == "const") return constants(Json::array({value}), s, at);
+  if (!value.is_array() || value.empty()) return fail("must be a list that is not empty", at);
+  if (word == "enum") return constants(value, s, at);
+  if (word == "allOf" && value.size() != 1) return cannot("allOf", path);
+  if (word == "oneOf" && !are_disjoint(value, root_)) {
+    return fail("the branches of \"oneOf\" must differ in type or in a required constant", at);
+  }
+  const uint32_t rule = grammar_->add_rule();
+  for (size_t i = 0; i < value.size(); ++i) {
+    const Rule branch = schema(value[i], fmt::format("{}/{}", at, i));
+    if (!branch) return std::nullopt;
+    grammar_->mark_end(grammar_->rule(grammar_->start(rule), *branch));
+  }
+  return rule;
+}
+
+SchemaCompiler::Rule SchemaCompiler::reference(const Json& ref, const std::string& at) {
+  if (!ref.is_string()) return fail("must be a string", at);
+  const auto name = ref.get<std::string>();
+  if (const auto known = references_.find(name); known != references_.end()) return known->second;
+  if (!name.starts_with('#')) return fail("only references into the same schema are read", at);
+  const Json* target = nullptr;
+  try {
+    const Json::json_pointer pointer(name.substr(1));
+    if (root_.contains(pointer)) target = &root_.at(pointer);
+  } catch (const Json::exception&) {
+  }
+  if (target == nullptr) return fail("refers to nothing", at);
+  // A rule first: what it refers to may refer back. A circle that reads nothing has no text.
+  const uint32_t rule = grammar_->add_rule();
+  references_.emplace(name, rule);
+  const Rule inner = schema(*target, name);
+  if (!inner) return std::nullopt;
+  grammar_->mark_end(grammar_->rule(grammar_->start(rule), *inner));
+  return rule;
+}
+
+SchemaCompiler::Rule SchemaCompiler::constants(const Json& values, const Json& s,
+                                               const std::string& at) {
+  std::vector<std::string> types;
+  if (s.contains("type") && !read_types(s, at, types)) return std::nullopt;
+  const uint32_t rule = grammar_->add_rule();
+  bool any = false;
+  for (const Json& value : values) {
+    const bool fits =
+        types.empty() || std::any_of(types.begin(), types.end(),
+                                     [&](const std::string& t) { return has_type(value, t); });
+    if (!fits) continue;
+    any = true;
+    grammar_->mark_end(grammar_->literal(grammar_->start(rule), value.dump()));
+  }
+  if (!any) return fail("none of the values has the type", at);
+  return rule;
+}
+
+bool SchemaCompiler::read_types(const Json& s, const std::string& path,
+                                std::vector<std::string>& out) {
+  const Json& type = s.at("type");
+  const Json list = type.is_array() ? type : Json::array({type});
+  for (const Json& one : list) {
+    if (!one.is_string() || !is_in(kTypes, one.get<std::string>())) {
+      fail("is no type of JSON", path + "/type");
+      return false;
+    }
+    out.push_back(one.get<std::string>());
+  }
+  return true;
+}
+
+SchemaCompiler::Rule SchemaCompiler::typed(const Json& s, const std::string& path) {
+  std::vector<std::string> types;
+  if (s.contains("type")) {
+    if (!read_types(s, path, types)) return std::nullopt;
+  } else {
+    // Without a type the keywords say which values they are about.
+    const auto about = [&](Words words) {
+      return std::any_of(words.begin(), words.end(),
+                         [&](std::string_view w) { return s.contains(std::string(w)); });
+    };
+    if (about(kObjectWords)) {
+      types = {"object"};
+    } else if (about(kArrayWords)) {
+      types = {"array"};
+    } else if (about(kStringWords)) {
+      types = {"string"};
+    } else if (about(schema_words::kNumber)) {
+      types = {"number"};
+    } else {
+      return rules_.value();
+    }
+  }
+  if (types.size() == 1) return of_type(s, types[0], path);
+  const uint32_t rule = grammar_->add_rule();
+  for (const std::string& type : types) {
+    const Rule one = of_type(s, type, path);
+    if (!one) return std::nullopt;
+    grammar_->mark_end(grammar_->rule(grammar_->start(rule), *one));
+  }
+  return rule;
+}
+
+SchemaCompiler::Rule SchemaCompiler::of_type(const Json& s, std::string_view type,
+                                             const std::string& path) {
+  if (type == "object") return object(s, path);
+  if (type == "array") return array(s, path);
+  if (type == "string") return string(s, path);
+  if (type == "integer" || type == "number") return number(s, type == "integer", path);
+  if (type == "boolean") return rules_.boolean();
+  const uint32_t rule = grammar_->add_rule();
+  grammar_->mark_end(grammar_->literal(grammar_->start(rule), "null"));
+  return rule;
+}
+
+}  // namespace hadal::grammar

@@ -1,0 +1,90 @@
+#pragma once
+
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "base/core/result.h"
+#include "engine/grammar/char_dfa.h"
+#include "engine/grammar/grammar.h"
+#include "engine/grammar/json_rules.h"
+
+namespace hadal::grammar {
+
+// Makes rules of JSON Schemas in a grammar (what is kept to: json_schema.h). Internal to this
+// folder. One compiler for one document: references point into `root`.
+//
+// nullopt of any function: problem() says what cannot be kept to, and where.
+class SchemaCompiler {
+ public:
+  using Json = nlohmann::ordered_json;
+  using Rule = std::optional<uint32_t>;
+
+  // All outlive the compiler.
+  SchemaCompiler(Grammar& grammar, JsonRules& rules, const Json& root)
+      : grammar_(&grammar), rules_(rules), root_(root) {}
+
+  // The JSON texts that are valid under `s`; `path` is its pointer ("#/properties/a").
+  Rule schema(const Json& s, const std::string& path);
+
+  core::Error problem() const { return {core::Code::kInvalidRequest, problem_, problem_at_}; }
+
+ private:
+  Rule fail(std::string problem, std::string at);
+  Rule cannot(std::string_view word, const std::string& path);
+
+  // Keywords that stand for the whole of a schema: nothing else may restrict it.
+  Rule whole(const Json& s, std::string_view word, const std::string& path);
+  Rule reference(const Json& ref, const std::string& at);
+  Rule constants(const Json& values, const Json& s, const std::string& at);
+  bool read_types(const Json& s, const std::string& path, std::vector<std::string>& out);
+  Rule typed(const Json& s, const std::string& path);
+  Rule of_type(const Json& s, std::string_view type, const std::string& path);
+
+  // A count in a keyword; `fallback` if it is not there.
+  bool count(const Json& s, std::string_view word, const std::string& path, uint64_t fallback,
+             uint64_t& out);
+  Rule string(const Json& s, const std::string& path);
+  // With a pattern.
+  Rule matching(const Json& s, const std::string& path, uint32_t low, std::optional<uint32_t> high);
+  Rule number(const Json& s, bool whole, const std::string& path);
+
+  uint32_t space(uint32_t from) { return grammar_->rule(from, rules_.space()); }
+  Rule array(const Json& s, const std::string& path);
+  // `counted` items one by one, then any number more unless `bounded`.
+  uint32_t list(const std::vector<uint32_t>& items, Rule rest, uint64_t low, uint64_t counted,
+                bool bounded);
+  struct Member {
+    std::string name;
+    uint32_t value = 0;
+    bool required = false;
+  };
+  Rule object(const Json& s, const std::string& path);
+  uint32_t map(uint32_t value, uint64_t low);  // any names
+  uint32_t members_in_order(const std::vector<Member>& members);
+
+  static constexpr uint32_t kMaxCounted = 4096;  // items or characters that are counted one by one
+
+  Grammar* const grammar_;
+  JsonRules& rules_;
+  const Json& root_;
+  std::map<std::string, uint32_t> references_;
+  std::string problem_, problem_at_;
+};
+
+// Groups of keywords.
+namespace schema_words {
+using Words = std::span<const std::string_view>;
+inline constexpr std::string_view kNumber[] = {"minimum", "maximum", "exclusiveMinimum",
+                                               "exclusiveMaximum", "multipleOf"};
+}  // namespace schema_words
+
+// A name as a step of a JSON pointer.
+std::string pointer_step(std::string_view name);
+
+}  // namespace hadal::grammar
