@@ -228,94 +228,92 @@ std::vector<std::string> cases() {
   if (kFull) return {"a-tiny", "b-shape", "c-engram", "f-free", "p-chain"};
   return {"a-tiny"};
 }
+class Exactness : public testing::TestWithParam<std::string> {};
 std::vector<std::string> prompts() {
   if (kFull) return {"p0", "p1", "p2", "p3"};
   return {"p2"};
 }
 
-TEST(Exactness, AloneAndColdAgreesWithTheGoldenGeneration) {
-  for (const std::string& name : cases()) {
-    GoldenEngine engine(name);
-    size_t n_followed = 0, n_prompts = 0, n_tipped = 0;
-    for (const std::string& p : prompts()) {
-      engine.start({});
-      const Ids ids = engine.generate(engine.prompt(p), kGenerate);
-      const auto want = read_npy<types::TokenId>(engine.expected(p + ".gen.npy"));
-      const auto margin = read_npy<float>(engine.expected(p + ".gen_margin.npy"));
-      ASSERT_EQ(ids.size(), want.size());
-      // A choice by a margin of rounding size may fall otherwise; after it the texts differ.
-      size_t n = 0;
-      while (n < want.size() && ids[n] == want[n]) ++n;
-      n_followed += n;
-      ++n_prompts;
-      if (n < want.size()) {
-        const float rounding = 2 * engine.row_bound(p);
-        std::printf("%s %s: another id at %zu, margin %.3f, rounding %.3f\n", name.c_str(),
-                    p.c_str(), n, margin[n], rounding);
-        if (margin[n] >= rounding) ++n_tipped;
-      }
+TEST_P(Exactness, AloneAndColdAgreesWithTheGoldenGeneration) {
+  const std::string& name = GetParam();
+  GoldenEngine engine(name);
+  size_t n_followed = 0, n_prompts = 0, n_tipped = 0;
+  for (const std::string& p : prompts()) {
+    engine.start({});
+    const Ids ids = engine.generate(engine.prompt(p), kGenerate);
+    const auto want = read_npy<types::TokenId>(engine.expected(p + ".gen.npy"));
+    const auto margin = read_npy<float>(engine.expected(p + ".gen_margin.npy"));
+    ASSERT_EQ(ids.size(), want.size());
+    // A choice by a margin of rounding size may fall otherwise; after it the texts differ.
+    size_t n = 0;
+    while (n < want.size() && ids[n] == want[n]) ++n;
+    n_followed += n;
+    ++n_prompts;
+    if (n < want.size()) {
+      const float rounding = 2 * engine.row_bound(p);
+      std::printf("%s %s: another id at %zu, margin %.3f, rounding %.3f\n", name.c_str(), p.c_str(),
+                  n, margin[n], rounding);
+      if (margin[n] >= rounding) ++n_tipped;
     }
-    // A last-digit difference tips a quantiser or a pick now and then (in b-shape even between the
-    // golden data's own oracles): as for logits, one such prompt of a case passes.
-    EXPECT_LE(n_tipped, 1u) << name;
-    std::printf("%s: %zu of %zu golden ids followed\n", name.c_str(), n_followed,
-                n_prompts * kGenerate);
   }
+  // A last-digit difference tips a quantiser or a pick now and then (in b-shape even between the
+  // golden data's own oracles): as for logits, one such prompt of a case passes.
+  EXPECT_LE(n_tipped, 1u) << name;
+  std::printf("%s: %zu of %zu golden ids followed\n", name.c_str(), n_followed,
+              n_prompts * kGenerate);
 }
 
-TEST(Exactness, TheSameIdsInEveryChunkingAndWarm) {
-  for (const std::string& name : cases()) {
-    GoldenEngine engine(name);
-    for (const std::string& p : prompts()) {
-      const Ids prompt = engine.prompt(p);
-      engine.start({.step_tokens = 96, .prefill_chunk = 96});
-      const Ids want = engine.generate(prompt, kGenerate);
-      EXPECT_EQ(engine.generate(prompt, kGenerate), want) << name << ' ' << p << " warm";
-      for (const uint32_t chunk :
-           kFull ? std::vector<uint32_t>{1, 7, 16, 33} : std::vector<uint32_t>{7}) {
-        engine.start({.prefill_chunk = chunk});
-        EXPECT_EQ(engine.generate(prompt, kGenerate), want) << name << ' ' << p << ' ' << chunk;
-        EXPECT_EQ(engine.generate(prompt, kGenerate), want)
-            << name << ' ' << p << ' ' << chunk << " warm";
-      }
+TEST_P(Exactness, TheSameIdsInEveryChunkingAndWarm) {
+  const std::string& name = GetParam();
+  GoldenEngine engine(name);
+  for (const std::string& p : prompts()) {
+    const Ids prompt = engine.prompt(p);
+    engine.start({.step_tokens = 96, .prefill_chunk = 96});
+    const Ids want = engine.generate(prompt, kGenerate);
+    EXPECT_EQ(engine.generate(prompt, kGenerate), want) << name << ' ' << p << " warm";
+    for (const uint32_t chunk :
+         kFull ? std::vector<uint32_t>{1, 7, 16, 33} : std::vector<uint32_t>{7}) {
+      engine.start({.prefill_chunk = chunk});
+      EXPECT_EQ(engine.generate(prompt, kGenerate), want) << name << ' ' << p << ' ' << chunk;
+      EXPECT_EQ(engine.generate(prompt, kGenerate), want)
+          << name << ' ' << p << ' ' << chunk << " warm";
     }
   }
 }
 
 // Penalties, bias, bans before min_tokens and truncation, four sequences in two slots: a slot's
 // counted tokens must be those of the sequence that has it.
-TEST(Exactness, SamplingOnTheDeviceGivesTheHostsIds) {
-  for (const std::string& name : cases()) {
-    GoldenEngine engine(name);
-    std::vector<Ids> want;
-    for (const bool device_sampling : {false, true}) {
-      engine.start({.max_running = 2, .device_sampling = device_sampling});
-      std::vector<std::shared_ptr<step::TestSink>> sinks;
-      for (uint64_t i = 0; i < 4; ++i) {
-        types::Request request;
-        request.prompt = engine.prompt(prompts()[0]);
-        request.prompt.resize(request.prompt.size() - i);
-        request.max_tokens = 24;
-        request.min_tokens = 8;
-        request.end_tokens = {3, 5, 9};
-        request.sampling = {.temperature = i == 0 ? 0.0f : 1.2f,
-                            .top_p = i == 2 ? 0.9f : 1.0f,
-                            .top_k = i == 3 ? 40 : 0,
-                            .repetition_penalty = i == 1 ? 1.0f : 1.3f,
-                            .presence_penalty = 0.3f,
-                            .frequency_penalty = 0.2f,
-                            .seed = 5 + i,
-                            .logit_bias = {{3, 9.0f}, {7, -2.0f}}};
-        sinks.push_back(engine.submit(std::move(request)));
-      }
-      engine.run_all();
-      for (size_t i = 0; i < sinks.size(); ++i) {
-        EXPECT_FALSE(sinks[i]->ids.empty());
-        if (!device_sampling) {
-          want.push_back(sinks[i]->ids);
-        } else {
-          EXPECT_EQ(sinks[i]->ids, want[i]) << name << ' ' << i;
-        }
+TEST_P(Exactness, SamplingOnTheDeviceGivesTheHostsIds) {
+  const std::string& name = GetParam();
+  GoldenEngine engine(name);
+  std::vector<Ids> want;
+  for (const bool device_sampling : {false, true}) {
+    engine.start({.max_running = 2, .device_sampling = device_sampling});
+    std::vector<std::shared_ptr<step::TestSink>> sinks;
+    for (uint64_t i = 0; i < 4; ++i) {
+      types::Request request;
+      request.prompt = engine.prompt(prompts()[0]);
+      request.prompt.resize(request.prompt.size() - i);
+      request.max_tokens = 24;
+      request.min_tokens = 8;
+      request.end_tokens = {3, 5, 9};
+      request.sampling = {.temperature = i == 0 ? 0.0f : 1.2f,
+                          .top_p = i == 2 ? 0.9f : 1.0f,
+                          .top_k = i == 3 ? 40 : 0,
+                          .repetition_penalty = i == 1 ? 1.0f : 1.3f,
+                          .presence_penalty = 0.3f,
+                          .frequency_penalty = 0.2f,
+                          .seed = 5 + i,
+                          .logit_bias = {{3, 9.0f}, {7, -2.0f}}};
+      sinks.push_back(engine.submit(std::move(request)));
+    }
+    engine.run_all();
+    for (size_t i = 0; i < sinks.size(); ++i) {
+      EXPECT_FALSE(sinks[i]->ids.empty());
+      if (!device_sampling) {
+        want.push_back(sinks[i]->ids);
+      } else {
+        EXPECT_EQ(sinks[i]->ids, want[i]) << name << ' ' << i;
       }
     }
   }
@@ -323,107 +321,110 @@ TEST(Exactness, SamplingOnTheDeviceGivesTheHostsIds) {
 
 // The cache holds the text up to one token around every block boundary, with its states and without
 // any; the rest is computed on top.
-TEST(Exactness, FromEveryBlockBoundary) {
-  for (const std::string& name : cases()) {
-    GoldenEngine engine(name);
-    for (const std::string& p : prompts()) {
-      const Ids prompt = engine.prompt(p);
-      engine.start({.prefix_cache = false});
-      const Ids want = engine.generate(prompt, 24);
-      const auto n = static_cast<uint32_t>(prompt.size());
-      const uint32_t stride = kFull ? kBlock : 3 * kBlock;
-      for (const uint32_t n_snapshots : {512u, 0u}) {
-        const uint64_t before = engine.replayed();
-        for (uint32_t boundary = kBlock; boundary <= n; boundary += stride) {
-          for (const uint32_t cut : {boundary - 1, boundary, boundary + 1}) {
-            if (cut > n) continue;
-            engine.start({.n_snapshots = n_snapshots});
-            engine.generate(Ids(prompt.begin(), prompt.begin() + cut), 1);
-            const auto sink = engine.submit(prompt, 24);
-            engine.run_all();
-            ASSERT_EQ(sink->ids, want)
-                << name << ' ' << p << " from " << cut << ", " << n_snapshots << " states";
-            EXPECT_EQ(sink->n_cached, std::min(cut, n - 1) / kBlock * kBlock);
-          }
+TEST_P(Exactness, FromEveryBlockBoundary) {
+  const std::string& name = GetParam();
+  GoldenEngine engine(name);
+  for (const std::string& p : prompts()) {
+    const Ids prompt = engine.prompt(p);
+    engine.start({.prefix_cache = false});
+    const Ids want = engine.generate(prompt, 24);
+    const auto n = static_cast<uint32_t>(prompt.size());
+    const uint32_t stride = kFull ? kBlock : 3 * kBlock;
+    for (const uint32_t n_snapshots : {512u, 0u}) {
+      const uint64_t before = engine.replayed();
+      for (uint32_t boundary = kBlock; boundary <= n; boundary += stride) {
+        for (const uint32_t cut : {boundary - 1, boundary, boundary + 1}) {
+          if (cut > n) continue;
+          engine.start({.n_snapshots = n_snapshots});
+          engine.generate(Ids(prompt.begin(), prompt.begin() + cut), 1);
+          const auto sink = engine.submit(prompt, 24);
+          engine.run_all();
+          ASSERT_EQ(sink->ids, want)
+              << name << ' ' << p << " from " << cut << ", " << n_snapshots << " states";
+          EXPECT_EQ(sink->n_cached, std::min(cut, n - 1) / kBlock * kBlock);
         }
-        if (n_snapshots == 0 && n > 2 * kBlock) {
-          EXPECT_GT(engine.replayed(), before) << "no window was rebuilt";
-        }
+      }
+      if (n_snapshots == 0 && n > 2 * kBlock) {
+        EXPECT_GT(engine.replayed(), before) << "no window was rebuilt";
       }
     }
   }
 }
 
 // Continues each text after some of its own output, as the next turn of a conversation does.
-TEST(Exactness, OutputIsCachedLikeInput) {
-  for (const std::string& name : cases()) {
-    GoldenEngine engine(name);
-    const Ids prompt = engine.prompt("p2");
-    for (const uint32_t n_first :
-         kFull ? std::vector<uint32_t>{7, 8, 9, 31, 40} : std::vector<uint32_t>{8, 31}) {
-      for (const uint32_t n_snapshots : {512u, 0u}) {
-        engine.start({.n_snapshots = n_snapshots});
-        Ids text = prompt;
-        const Ids first = engine.generate(prompt, n_first);
-        text.insert(text.end(), first.begin(), first.end());
-        text.push_back(5);
-        const auto warm = engine.submit(text, 24);
-        engine.run_all();
-        EXPECT_GT(warm->n_cached.value_or(0), 0u);
-        engine.start({.prefix_cache = false});
-        EXPECT_EQ(warm->ids, engine.generate(text, 24)) << name << ' ' << n_first;
-      }
+TEST_P(Exactness, OutputIsCachedLikeInput) {
+  const std::string& name = GetParam();
+  GoldenEngine engine(name);
+  const Ids prompt = engine.prompt("p2");
+  for (const uint32_t n_first :
+       kFull ? std::vector<uint32_t>{7, 8, 9, 31, 40} : std::vector<uint32_t>{8, 31}) {
+    for (const uint32_t n_snapshots : {512u, 0u}) {
+      engine.start({.n_snapshots = n_snapshots});
+      Ids text = prompt;
+      const Ids first = engine.generate(prompt, n_first);
+      text.insert(text.end(), first.begin(), first.end());
+      text.push_back(5);
+      const auto warm = engine.submit(text, 24);
+      engine.run_all();
+      EXPECT_GT(warm->n_cached.value_or(0), 0u);
+      engine.start({.prefix_cache = false});
+      EXPECT_EQ(warm->ids, engine.generate(text, 24)) << name << ' ' << n_first;
     }
   }
 }
 
 // 15 neighbours of random length come in the middle of decoding, some are cancelled, and the pool
 // is too small for all: sequences are preempted. Greedy and sampled.
-TEST(Exactness, AmongOthersWithCancelsAndPreemptions) {
-  for (const std::string& name : cases()) {
-    GoldenEngine engine(name);
-    uint32_t n_preemptions = 0;
-    for (const std::string& p : prompts()) {
-      const Ids prompt = engine.prompt(p);
-      for (const float temperature : {0.0f, 1.0f}) {
-        engine.start({.prefix_cache = false});
-        const Ids want = engine.generate(prompt, kGenerate, temperature);
-        for (uint32_t round = 0; round < (kFull ? 4u : 2u); ++round) {
-          std::mt19937 generator(round * 100 + static_cast<uint32_t>(prompt.size()));
-          const auto random = [&](uint32_t n) { return static_cast<uint32_t>(generator() % n); };
-          const auto needed = static_cast<uint32_t>(prompt.size() + kGenerate) / kBlock + 2;
-          engine.start(
-              {.n_blocks = std::max(needed + 10, 40u), .n_snapshots = round % 2 == 0 ? 64u : 0u});
-          const auto make = [&] {
-            Ids ids(prompt.begin(), prompt.begin() + random(static_cast<uint32_t>(prompt.size())));
-            for (uint32_t i = 1 + random(40); i > 0; --i)
-              ids.push_back(static_cast<types::TokenId>(random(engine.n_vocab() - 8)));
-            ids.resize(std::min<size_t>(ids.size(), 120));
-            return ids;
-          };
-          // Before the one looked at, so that it is young enough to be preempted itself.
-          for (int i = 0; i < 4; ++i) engine.submit(make(), 20 + random(60), 0.7f);
-          for (int i = 0; i < 3; ++i) engine.loop().step();
-          const auto sink = engine.submit(prompt, kGenerate, temperature);
-          std::vector<types::RequestId> others;
-          for (int i = 0; i < 11; ++i) {
-            for (uint32_t k = random(12); k > 0; --k) engine.loop().step();
-            engine.submit(make(), 1 + random(60), 0.7f, &others.emplace_back());
-            if (random(3) == 0)
-              engine.loop().cancel(others[random(static_cast<uint32_t>(others.size()))]);
-          }
-          engine.run_all();
-          ASSERT_EQ(sink->ids, want)
-              << name << ' ' << p << " round " << round << " temperature " << temperature;
-          n_preemptions += sink->done.timings.n_preemptions;
-          EXPECT_EQ(engine.generate(prompt, kGenerate, temperature), want) << "warm after all that";
+TEST_P(Exactness, AmongOthersWithCancelsAndPreemptions) {
+  const std::string& name = GetParam();
+  GoldenEngine engine(name);
+  uint32_t n_preemptions = 0;
+  for (const std::string& p : prompts()) {
+    const Ids prompt = engine.prompt(p);
+    for (const float temperature : {0.0f, 1.0f}) {
+      engine.start({.prefix_cache = false});
+      const Ids want = engine.generate(prompt, kGenerate, temperature);
+      for (uint32_t round = 0; round < (kFull ? 4u : 2u); ++round) {
+        std::mt19937 generator(round * 100 + static_cast<uint32_t>(prompt.size()));
+        const auto random = [&](uint32_t n) { return static_cast<uint32_t>(generator() % n); };
+        const auto needed = static_cast<uint32_t>(prompt.size() + kGenerate) / kBlock + 2;
+        engine.start(
+            {.n_blocks = std::max(needed + 10, 40u), .n_snapshots = round % 2 == 0 ? 64u : 0u});
+        const auto make = [&] {
+          Ids ids(prompt.begin(), prompt.begin() + random(static_cast<uint32_t>(prompt.size())));
+          for (uint32_t i = 1 + random(40); i > 0; --i)
+            ids.push_back(static_cast<types::TokenId>(random(engine.n_vocab() - 8)));
+          ids.resize(std::min<size_t>(ids.size(), 120));
+          return ids;
+        };
+        // Before the one looked at, so that it is young enough to be preempted itself.
+        for (int i = 0; i < 4; ++i) engine.submit(make(), 20 + random(60), 0.7f);
+        for (int i = 0; i < 3; ++i) engine.loop().step();
+        const auto sink = engine.submit(prompt, kGenerate, temperature);
+        std::vector<types::RequestId> others;
+        for (int i = 0; i < 11; ++i) {
+          for (uint32_t k = random(12); k > 0; --k) engine.loop().step();
+          engine.submit(make(), 1 + random(60), 0.7f, &others.emplace_back());
+          if (random(3) == 0)
+            engine.loop().cancel(others[random(static_cast<uint32_t>(others.size()))]);
         }
+        engine.run_all();
+        ASSERT_EQ(sink->ids, want)
+            << name << ' ' << p << " round " << round << " temperature " << temperature;
+        n_preemptions += sink->done.timings.n_preemptions;
+        EXPECT_EQ(engine.generate(prompt, kGenerate, temperature), want) << "warm after all that";
       }
     }
-    EXPECT_GT(n_preemptions, 0u) << "the rounds were too easy";
-    std::printf("%s: preempted %u times\n", name.c_str(), n_preemptions);
   }
+  EXPECT_GT(n_preemptions, 0u) << "the rounds were too easy";
+  std::printf("%s: preempted %u times\n", name.c_str(), n_preemptions);
 }
+
+INSTANTIATE_TEST_SUITE_P(Golden, Exactness, testing::ValuesIn(cases()), [](const auto& param) {
+  std::string name = param.param;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+});
 
 }  // namespace
 }  // namespace hadal::test
