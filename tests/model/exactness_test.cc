@@ -292,7 +292,7 @@ TEST_P(Exactness, SamplingOnTheDeviceGivesTheHostsIds) {
     std::vector<std::shared_ptr<step::TestSink>> sinks;
     for (uint64_t i = 0; i < 4; ++i) {
       types::Request request;
-      request.prompt = engine.prompt(prompts()[0]);
+      request.prompt = engine.prompt("p2");
       request.prompt.resize(request.prompt.size() - i);
       request.max_tokens = 24;
       request.min_tokens = 8;
