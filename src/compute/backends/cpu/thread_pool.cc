@@ -132,8 +132,7 @@ void ThreadPool::barrier(int /*lane*/) {
     phase_.notify_all();
     return;
   }
-  while (phase_.load(std::memory_order_relaxed) == phase) wait_change(phase_, phase, spin_us_);
-  std::atomic_thread_fence(std::memory_order_acquire);
+  while (phase_.load(std::memory_order_acquire) == phase) wait_change(phase_, phase, spin_us_);
 }
 
 }  // namespace hadal::cpu
