@@ -57,6 +57,9 @@ class EnginePort {
 struct EngineStatus {
   uint32_t n_running = 0, n_waiting = 0, n_paused = 0;
   uint32_t n_blocks = 0, n_free_blocks = 0, n_cached_blocks = 0;  // the rest is held by sequences
+  // Requests that found nothing while their first block was here for another tenant. Not for
+  // clients: it tells what others have sent.
+  uint64_t n_foreign_prefixes = 0;
   bool draining = false;
 };
 

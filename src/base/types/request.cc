@@ -12,8 +12,6 @@ std::string_view cache_miss_name(CacheMiss miss) {
       return "diverged";
     case CacheMiss::kEvicted:
       return "evicted";
-    case CacheMiss::kSalt:
-      return "salt";
     case CacheMiss::kImage:
       return "image";
     case CacheMiss::kDisabled:

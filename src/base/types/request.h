@@ -113,7 +113,6 @@ enum class CacheMiss : uint8_t {
   kCold,      // nothing like this prompt was seen
   kDiverged,  // same beginning, other tokens from `first_different_token` on
   kEvicted,   // it was here, and was given up
-  kSalt,      // it is here, for another tenant
   kImage,     // the tokens are here, with other pictures
   kDisabled,  // the request or the server does not want the cache
 };

@@ -99,6 +99,41 @@ TEST_F(BlockPoolTest, SharedBlockOutlivesItsFirstOwner) {
   pool_.check_integrity();
 }
 
+// What anybody else sent, and whether it is still here, must read like nothing at all.
+TEST_F(BlockPoolTest, AMissSaysNothingOfOtherTenants) {
+  MissMemory misses(8, 4);
+  const auto tokens = numbers(8);
+  const auto send = [&](const std::string& tenant) {
+    const ChainSalt salt{"", tenant, ""};
+    const auto chain = chain_of(tokens, 4, salt);
+    auto refs = take(chain);
+    for (uint32_t b = 0; b < 2; ++b) misses.on_seal(refs[b].id(), b, chain[b], tokens, salt);
+    done(chain, refs);
+  };
+  const auto ask = [&](const std::string& tenant) {
+    const ChainSalt salt{"", tenant, ""};
+    const auto chain = chain_of(tokens, 4, salt);
+    return misses.explain(numbers(9), chain, prefixes_.match(chain), salt, prefixes_);
+  };
+  const auto evict_all = [&] {
+    std::vector<BlockRef> all;
+    ASSERT_TRUE(pool_.allocate(8, all).has_value());
+  };
+  EXPECT_EQ(ask("blue").miss, types::CacheMiss::kCold);
+  EXPECT_FALSE(ask("blue").foreign);
+  send("red");
+  EXPECT_EQ(ask("blue").miss, types::CacheMiss::kCold);
+  EXPECT_TRUE(ask("blue").foreign) << "operators are told";
+  evict_all();
+  EXPECT_EQ(ask("blue").miss, types::CacheMiss::kCold) << "nor that another's was given up";
+  EXPECT_FALSE(ask("blue").foreign);
+  send("blue");
+  evict_all();
+  EXPECT_EQ(ask("blue").miss, types::CacheMiss::kEvicted);
+  send("red");
+  EXPECT_EQ(ask("blue").miss, types::CacheMiss::kEvicted) << "its own story, whoever came after";
+}
+
 TEST_F(BlockPoolTest, AllocationIsAllOrNothing) {
   auto held = take(chain_of(numbers(20), 4));
   std::vector<BlockRef> out;

@@ -3,17 +3,26 @@
 #include <algorithm>
 
 namespace hadal::kv {
+namespace {
+
+constexpr uint64_t kFnvPrime = 0x100000001B3u;
+
+// FNV-1a: a hint for a text, not a name.
+uint64_t plain_hash(std::span<const types::TokenId> block) {
+  uint64_t hash = 0xCBF29CE484222325u;
+  for (const types::TokenId id : block) hash = (hash ^ static_cast<uint32_t>(id)) * kFnvPrime;
+  return hash;
+}
+
+uint64_t with_tenant(uint64_t hash, const std::string& tenant) {
+  for (const char c : tenant) hash = (hash ^ static_cast<unsigned char>(c)) * kFnvPrime;
+  return hash;
+}
+
+}  // namespace
 
 MissMemory::MissMemory(uint32_t n_blocks, uint32_t block_tokens)
     : block_tokens_(block_tokens), tokens_(n_blocks) {}
-
-uint64_t MissMemory::plain_hash(std::span<const types::TokenId> block) const {
-  uint64_t hash = 0xCBF29CE484222325u;  // FNV-1a: a hint for a text, not a name
-  for (const types::TokenId id : block) {
-    hash = (hash ^ static_cast<uint32_t>(id)) * 0x100000001B3u;
-  }
-  return hash;
-}
 
 void MissMemory::on_seal(BlockId block, uint32_t index, const BlockHash& hash,
                          std::span<const types::TokenId> tokens, const ChainSalt& salt) {
@@ -24,7 +33,10 @@ void MissMemory::on_seal(BlockId block, uint32_t index, const BlockHash& hash,
   if (index > 0) return;
   if (first_.size() >= kMaxFirstBlocks) first_.clear();
   if (latest_of_tenant_.size() >= kMaxFirstBlocks) latest_of_tenant_.clear();
-  first_[plain_hash(own)] = {hash, salt.tenant, salt.pictures};
+  if (first_of_any_.size() >= kMaxFirstBlocks) first_of_any_.clear();
+  const uint64_t plain = plain_hash(own);
+  first_[with_tenant(plain, salt.tenant)] = {hash, salt.pictures};
+  first_of_any_[plain] = {hash, salt.tenant};
   latest_of_tenant_[salt.tenant] = hash;
 }
 
@@ -53,11 +65,21 @@ MissMemory::Reason MissMemory::explain(std::span<const types::TokenId> tokens,
     if (other == kNoNode) return {CacheMiss::kDiverged, n * block_tokens_};
     return compare(tokens, n, other, prefixes);
   }
-  const auto seen =
-      first_.find(plain_hash(tokens.first(std::min<size_t>(block_tokens_, tokens.size()))));
+  Reason reason = explain_first_block(tokens, salt, prefixes);
+  const auto any = first_of_any_.find(plain_hash(tokens.first(block_tokens_)));
+  if (any == first_of_any_.end() || any->second.tenant == salt.tenant) return reason;
+  const NodeId node = prefixes.find(any->second.hash);
+  reason.foreign = node != kNoNode && prefixes.block_of(node) != kNoBlock;
+  return reason;
+}
+
+MissMemory::Reason MissMemory::explain_first_block(std::span<const types::TokenId> tokens,
+                                                   const ChainSalt& salt,
+                                                   const PrefixCache& prefixes) const {
+  using types::CacheMiss;
+  const auto seen = first_.find(with_tenant(plain_hash(tokens.first(block_tokens_)), salt.tenant));
   if (seen != first_.end()) {
     const NodeId node = prefixes.find(seen->second.hash);
-    if (node != kNoNode && seen->second.tenant != salt.tenant) return {CacheMiss::kSalt, 0};
     if (node != kNoNode && seen->second.pictures != salt.pictures) return {CacheMiss::kImage, 0};
     return {CacheMiss::kEvicted, 0};
   }

@@ -108,6 +108,7 @@ types::EngineStatus Engine::status() const {
   status.n_blocks = config_.n_blocks;
   status.n_free_blocks = n_free_blocks_;
   status.n_cached_blocks = n_cached_blocks_;
+  status.n_foreign_prefixes = n_foreign_prefixes_;
   status.draining = draining_;
   return status;
 }
@@ -150,6 +151,7 @@ void Engine::publish() {
   n_paused_ = loop_->n_paused();
   n_free_blocks_ = pool.n_free();
   n_cached_blocks_ = pool.n_cached();
+  n_foreign_prefixes_ = loop_->n_foreign_prefixes();
   metrics_->running.set(loop_->n_running());
   metrics_->waiting.set(loop_->n_waiting());
   metrics_->paused.set(loop_->n_paused());

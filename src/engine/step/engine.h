@@ -73,6 +73,7 @@ class Engine final : public types::EnginePort, public types::EngineControl {
   std::atomic<uint32_t> n_inside_{0}, n_in_inbox_{0};
   std::atomic<uint32_t> n_running_{0}, n_waiting_{0}, n_paused_{0};
   std::atomic<uint32_t> n_free_blocks_{0}, n_cached_blocks_{0};
+  std::atomic<uint64_t> n_foreign_prefixes_{0};
 
   // The thread's only.
   core::TimePoint last_arrival_;

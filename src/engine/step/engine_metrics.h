@@ -17,7 +17,7 @@ struct EngineMetrics {
   metrics::Counter &replayed_tokens, &evicted_blocks, &stored_blocks, &snapshots;
   metrics::Counter &steps, &failed_steps;
   std::array<metrics::Counter*, 7> finished;      // by types::FinishReason
-  std::array<metrics::Counter*, 7> cache_misses;  // by types::CacheMiss
+  std::array<metrics::Counter*, 6> cache_misses;  // by types::CacheMiss
   metrics::Histogram &time_to_first_token, &inter_token, &time_per_output_token, &end_to_end;
   metrics::Histogram &queue_time, &prefill_time, &decode_time, &inference_time;
   metrics::Histogram &prompt_length, &generation_length, &max_tokens, &iteration_tokens;

@@ -121,6 +121,7 @@ void StepLoop::admit(Sequence& s) {
       const auto reason = misses_.explain(s.tokens, s.chain, match, s.salt, prefixes_);
       s.timings.miss = reason.miss;
       s.timings.first_different_token = reason.first_different_token;
+      if (reason.foreign) ++n_foreign_prefixes_;
       metrics_.prefix_queries.add(s.n_prompt);
       metrics_.prefix_hits.add(hit);
     } else {

@@ -49,6 +49,7 @@ class StepLoop {
   uint32_t n_paused() const;
   size_t n_inside() const { return sequences_.size(); }
   const kv::BlockPool& pool() const { return pool_; }
+  uint64_t n_foreign_prefixes() const { return n_foreign_prefixes_; }  // types::EngineStatus
   uint64_t n_steps() const { return n_steps_; }
   uint32_t max_request_tokens() const;
   void check_integrity() const;
@@ -99,6 +100,7 @@ class StepLoop {
   kv::BlockPool pool_;
   kv::Snapshots snapshots_;
   kv::MissMemory misses_;
+  uint64_t n_foreign_prefixes_ = 0;
 
   std::unordered_map<uint64_t, std::unique_ptr<Sequence>> sequences_;  // by key; owns
   std::unordered_map<uint64_t, Sequence*> by_request_;

@@ -169,7 +169,7 @@ TEST_F(StepLoopTest, TheSecondRequestFindsTheFirstOnesPrompt) {
   EXPECT_EQ(warm->n_cached, 20u);
   EXPECT_EQ(warm->done.timings.miss, types::CacheMiss::kNone);
   EXPECT_EQ(foreign->done.timings.cached_tokens_device, 0u);
-  EXPECT_EQ(foreign->done.timings.miss, types::CacheMiss::kSalt);
+  EXPECT_EQ(foreign->done.timings.miss, types::CacheMiss::kCold);
   EXPECT_EQ(diverged->done.timings.cached_tokens_device, 12u);
   EXPECT_EQ(diverged->done.timings.miss, types::CacheMiss::kDiverged);
   EXPECT_EQ(diverged->done.timings.first_different_token, 14u);

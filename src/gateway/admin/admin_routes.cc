@@ -34,9 +34,9 @@ void add_admin_routes(http::Router& router, const AdminConfig& config) {
              "application/json",
              {},
              fmt::format(
-                 R"({{"running":{},"waiting":{},"paused":{},"blocks":{},"free_blocks":{},"cached_blocks":{},"draining":{}}})",
+                 R"({{"running":{},"waiting":{},"paused":{},"blocks":{},"free_blocks":{},"cached_blocks":{},"foreign_prefixes":{},"draining":{}}})",
                  s.n_running, s.n_waiting, s.n_paused, s.n_blocks, s.n_free_blocks,
-                 s.n_cached_blocks, s.draining)});
+                 s.n_cached_blocks, s.n_foreign_prefixes, s.draining)});
       });
   router.add("POST", "/admin/drain",
              [begin = config.begin_drain, done](const Exchange& exchange, const http::Request&) {
