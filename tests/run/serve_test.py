@@ -105,6 +105,11 @@ class Gateway(unittest.TestCase):
         ids = json.loads(self.server.request("POST", "/tokenize", {"prompt": "grep word <think>"})[1])["tokens"]
         self.assertEqual(json.loads(self.server.request("POST", "/detokenize", {"tokens": ids})[1])["prompt"], "grep word <think>")
 
+    def test_a_prompt_of_ids_takes_whole_numbers_only(self):
+        for prompt, status in [([75, 76], 200), ([75.0, 76], 200), ([75.5, 76], 400), ([75, -1], 400), ([75, "x"], 400), ([75, 1e300], 400), ([], 400)]:
+            body = {"model": CHAT["model"], "prompt": prompt, "max_tokens": 1, "hadal": {"script": {"text": "x"}}}
+            self.assertEqual(self.server.request("POST", "/v1/completions", body)[0], status, prompt)
+
 
     def test_every_route_is_described_and_answers(self):
         document = json.loads(self.server.request("GET", "/openapi.json")[1])

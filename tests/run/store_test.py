@@ -171,7 +171,15 @@ class Responses(unittest.TestCase):
         self.assertEqual(added["data"][0]["content"], [{"type": "input_text", "text": "more"}])
         self.assertEqual(len(self.call("GET", path + "/items")["data"]), 5)
         self.assertEqual(self.call("POST", path, {"metadata": {"topic": "other"}})["metadata"], {"topic": "other"})
+        for body in (b"", {}, {"metadata": 5}):  # says nothing: what is there stays
+            self.assertIn(self.call("POST", path, body, status=400)["error"]["param"], ("metadata", None))
+        self.assertEqual(self.call("GET", path)["metadata"], {"topic": "other"})
         self.call("POST", "/v1/conversations", {"metadata": {"k": 1}}, status=400)
+        self.assertEqual(self.call("POST", "/v1/conversations", {"items": [{"type": "parrot"}]}, status=400)["error"]["param"], "items[0].type")
+        long = {"\u00e9" * 64: "\U0001f300" * 512}  # characters, not bytes
+        self.assertEqual(self.call("POST", "/v1/conversations", {"metadata": long})["metadata"], long)
+        for metadata in ({"k" * 65: "v"}, {"k": "v" * 513}, {f"{i}": "v" for i in range(17)}):
+            self.call("POST", "/v1/conversations", {"metadata": metadata}, status=400)
         self.assertEqual(self.call("POST", "/v1/conversations", {"items": [{"role": "pirate", "content": "x"}]}, status=400)["error"]["param"], "items[0].role")
         self.call("POST", "/v1/responses", ask("x", conversation="conv_none"), status=404)
         both = ask("x", conversation=conversation["id"], previous_response_id=first["id"])

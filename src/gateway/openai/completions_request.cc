@@ -1,5 +1,9 @@
 #include "gateway/openai/completions_request.h"
 
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
 #include <fmt/format.h>
 
 #include "gateway/openai/chat_types.h"
@@ -22,12 +26,16 @@ namespace {
 
 constexpr int64_t kMaxTopLogprobs = 20;
 
-bool is_id_list(JsonValue value) {
-  if (!value.is_array() || value.size() == 0) return false;
+// The ids of a list of whole numbers (47.0 is one), or nothing.
+std::vector<int32_t> read_ids(JsonValue value) {
+  std::vector<int32_t> ids;
+  if (!value.is_array()) return ids;
   for (const JsonValue id : value) {
-    if (!id.is(JsonType::kUnsigned) || id.node()->u > INT32_MAX) return false;
+    const double number = id.is_number() ? id.number() : -1;
+    if (!(number >= 0 && number <= INT32_MAX) || number != std::floor(number)) return {};
+    ids.push_back(static_cast<int32_t>(number));
   }
-  return true;
+  return ids;
 }
 
 void check_types(FieldCheck& check, JsonValue body, const CodecOptions& options) {
@@ -55,13 +63,11 @@ core::Status read_prompt(JsonValue body, CodecRequest& request) {
     if (body["suffix"].is_string()) request.raw_suffix = body["suffix"].str();
     return {};
   }
-  if (is_id_list(prompt)) {
+  if (std::vector<int32_t> ids = read_ids(prompt); !ids.empty()) {
     if (body["suffix"].is_string()) {
       return invalid("a suffix needs a prompt of text, not of token ids", "suffix");
     }
-    for (const JsonValue id : prompt) {
-      request.raw_tokens.push_back(static_cast<int32_t>(id.node()->u));
-    }
+    request.raw_tokens = std::move(ids);
     return {};
   }
   if (prompt.is_array() && prompt.size() > 1) {

@@ -17,6 +17,7 @@ using recipe::JsonDoc;
 using recipe::JsonValue;
 
 constexpr size_t kMostItemsAtOnce = 20;  // as the API's reference has it
+constexpr std::string_view kUnknownPrefix = "item_";
 
 std::string_view type_of(JsonValue item) {
   return item["type"].is_string() ? item["type"].str() : std::string_view("message");
@@ -31,7 +32,8 @@ std::string_view id_prefix(std::string_view type) {
   if (type == "custom_tool_call_output") return "ctco_";
   if (type == "tool_search_call") return "tsc_";
   if (type == "tool_search_output") return "tso_";
-  return "item_";
+  if (type == "web_search_call") return "ws_";
+  return kUnknownPrefix;
 }
 
 void append_text_part(std::string& out, std::string_view text, bool is_output) {
@@ -153,7 +155,15 @@ core::Result<std::vector<Item>> conversation_items(std::string_view body,
   check_item_types(check, list, recipe::Path{nullptr, "items"}, options);
   HADAL_TRY_VOID(check.status());
   size_t i = 0;
-  for (const JsonValue item : list) out.push_back(named_item(item, id_suffix, i++));
+  for (const JsonValue item : list) {
+    // In an input such an item is passed over; here it would be kept and never be read.
+    if (id_prefix(type_of(item)) == kUnknownPrefix) {
+      const std::string at = fmt::format("items[{}].type", i);
+      return recipe::invalid(fmt::format("{}: there is no item of type {} here", at, type_of(item)),
+                             at);
+    }
+    out.push_back(named_item(item, id_suffix, i++));
+  }
   return out;
 }
 

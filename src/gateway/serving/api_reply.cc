@@ -1,5 +1,6 @@
 #include "gateway/serving/api_reply.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include <fmt/format.h>
@@ -12,6 +13,11 @@ namespace hadal::serving {
 namespace {
 
 constexpr size_t kMostMetadata = 16, kLongestKey = 64, kLongestValue = 512;
+
+size_t n_characters(std::string_view text) {
+  return static_cast<size_t>(std::count_if(
+      text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) >> 6) != 2; }));
+}
 
 }  // namespace
 
@@ -61,14 +67,17 @@ core::Result<std::string> checked_metadata(recipe::JsonValue body, std::string_v
   }
   std::string wrong;
   recipe::for_each_member(metadata, [&](std::string_view key, recipe::JsonValue value) {
-    if (!value.is_string() || value.str().size() > kLongestValue || key.size() > kLongestKey)
+    if (!value.is_string() || n_characters(value.str()) > kLongestValue ||
+        n_characters(key) > kLongestKey)
       wrong = fmt::format("metadata.{}", key);
   });
   if (!wrong.empty()) {
-    return recipe::invalid(fmt::format("{}: keys have at most {} bytes, and values are texts of at "
-                                       "most {}",
-                                       wrong, kLongestKey, kLongestValue),
-                           wrong);
+    return recipe::invalid(
+        fmt::format("{}: keys have at most {} characters, and values are texts of "
+                    "at "
+                    "most {}",
+                    wrong, kLongestKey, kLongestValue),
+        wrong);
   }
   std::string out;
   recipe::append_json_compact(out, metadata, recipe::FloatStyle::kPython);

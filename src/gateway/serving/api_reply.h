@@ -32,7 +32,7 @@ struct Reply {
 core::Result<store::Page> read_page(const http::Request& request, uint32_t default_limit,
                                     uint32_t most);
 
-// `metadata` of a body as JSON, or `absent`: at most 16 texts of 512 bytes, keys of 64.
+// `metadata` of a body as JSON, or `absent`: at most 16 texts of 512 characters, keys of 64.
 core::Result<std::string> checked_metadata(recipe::JsonValue body, std::string_view absent);
 
 // {"object":"list","data":[...],"first_id","last_id","has_more"} of JSON entries and their ids.

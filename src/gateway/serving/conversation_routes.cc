@@ -7,6 +7,7 @@
 #include "gateway/openai/stored_items.h"
 #include "gateway/recipe/json_value.h"
 #include "gateway/recipe/json_writer.h"
+#include "gateway/recipe/request_rules.h"
 
 namespace hadal::serving {
 namespace {
@@ -56,7 +57,7 @@ class Conversations {
   }
 
   void update(const Reply& reply) {
-    auto metadata = read_metadata(reply.request().body);
+    auto metadata = read_new_metadata(reply.request().body);
     if (!metadata) return reply.error(metadata.error());
     store_.post<StoredConversation>(
         [reply, json = std::move(*metadata)](Tables& t) -> core::Result<StoredConversation> {
@@ -143,6 +144,17 @@ class Conversations {
     recipe::JsonDoc doc;
     HADAL_TRY_VOID(doc.parse(body));
     return checked_metadata(doc.root(), "{}");
+  }
+
+  // For a change: a body that says nothing must not take away what is there.
+  static core::Result<std::string> read_new_metadata(const std::string& body) {
+    recipe::JsonDoc doc;
+    HADAL_TRY_VOID(doc.parse(body));
+    HADAL_TRY(std::string metadata, checked_metadata(doc.root(), ""));
+    if (!metadata.empty()) return metadata;
+    if (!doc.root()["metadata"].is_null())
+      return recipe::invalid("metadata: is missing; null or {} takes all away", "metadata");
+    return std::string("{}");
   }
 
   static core::Result<std::vector<StoredItem>> read_items(const std::string& body,
