@@ -9,8 +9,8 @@ import re
 from answer_view import view
 
 END_OF_SENTENCE = "<｜end▁of▁sentence｜>"
-# A closing tag before any other stays text, as in 0.2.0.
-BLOCK = re.compile("<｜DSML｜ ?(tool_calls|calls|invoke)\\b")
+# A whole opening tag, in any form that is read. A damaged one stays text, and a closing tag before any other, as in 0.2.0.
+BLOCK = re.compile("<｜DSML｜ ?(?:(?:tool_)?calls|invoke\\s+name\\s*=\\s*([\"']?)[^\"'<>=\\s]+\\1)\\s*>")
 
 
 def request_problem(case, got):
@@ -88,11 +88,18 @@ def calls_are_read(case):
     return bool(declared(case)) and "none" not in (choice, (choice or {}).get("type") if isinstance(choice, dict) else None)
 
 
-def shown_markup(case, seen):
+def spelt(case, tokens):
+    """What the ordinary tokens alone spell: letters of a marker there are text."""
+    return b"".join(tokens.get(token, b"") for piece in case["pieces"] for token in _ids(piece)).decode("utf-8", "replace")
+
+
+def shown_markup(case, seen, tokens):
     texts = [_text(p) for p in case["pieces"]]
     all_text, no_text = all(t is not None for t in texts), all(t is None for t in texts)
     if not (all_text or no_text):
         return None  # a marker cut between text and ids is text
+    if no_text and ("</think>" in spelt(case, tokens) or BLOCK.search(spelt(case, tokens))):
+        return None
     shown = (("reasoning", seen["reasoning"]), ("content", seen["content"]))
     for part, text in shown:
         if END_OF_SENTENCE in text:
@@ -100,15 +107,18 @@ def shown_markup(case, seen):
     fields = case["body"]
     if "json_object" in json.dumps([fields.get("response_format"), fields.get("text")]):
         return None  # the JSON is shown as it is
+    sent = "".join(texts) if all_text else ""
     for part, text in shown:
         if "</think>" in text:
             return "%s shows </think>" % part
-        if (calls_are_read(case) or no_text) and BLOCK.search(text):
+        tag = BLOCK.search(text) if calls_are_read(case) or no_text else None
+        # What is left of a damaged tag when another marker is taken out of its middle is text.
+        if tag and (no_text or tag.group() in sent):
             return "%s shows a tag: %r" % (part, text[-200:])
     return None
 
 
-def output_problem(case, answers):
+def output_problem(case, answers, tokens):
     """`case` and the answers to its variants."""
     views = []
     for sent, got in answers:
@@ -130,7 +140,7 @@ def output_problem(case, answers):
                 return "%s: arguments are no JSON: %r" % (sent["id"], arguments)
         if case["api"] == "messages":  # there the whole form has an object where the stream has text
             seen["calls"] = [[name, json.loads(arguments)] for name, arguments in seen["calls"]]
-        problem = shown_markup(case, seen)
+        problem = shown_markup(case, seen, tokens)
         if problem:
             return "%s: %s" % (sent["id"], problem)
         if any(_text(p) is not None for p in case["pieces"]):
@@ -150,7 +160,8 @@ def check_outputs(hadal, cases, runs, what):
     answers = runs.run(hadal, "decode", sent, False)
     n = len(sent) // max(len(cases), 1)
     grouped = [list(zip(sent[i * n:(i + 1) * n], answers[i * n:(i + 1) * n])) for i in range(len(cases))]
-    return runs.report("default mode, %s outputs" % what, cases, grouped, output_problem)
+    tokens = runs.ordinary_tokens()
+    return runs.report("default mode, %s outputs" % what, cases, grouped, lambda case, got: output_problem(case, got, tokens))
 
 
 def check_requests(hadal, cases, runs, what):

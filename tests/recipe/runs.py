@@ -36,6 +36,17 @@ def tokenizer():
     return str(TOKENIZER)
 
 
+def ordinary_tokens():
+    """Id to bytes, of all tokens but the added ones. The vocabulary writes a byte as a letter: printable ones as they are, the others from U+0100 on."""
+    with open(tokenizer(), encoding="utf-8") as file:
+        vocabulary = json.load(file)
+    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    byte_of = {chr(b): b for b in plain}
+    byte_of.update({chr(0x100 + i): b for i, b in enumerate(b for b in range(256) if b not in plain)})
+    added = {token["id"] for token in vocabulary["added_tokens"]}
+    return {i: bytes(byte_of[c] for c in text) for text, i in vocabulary["model"]["vocab"].items() if i not in added}
+
+
 def read(name):
     with lzma.open(GOLDEN / (name + ".jsonl.xz"), "rt", encoding="utf-8") as lines:
         return [json.loads(line) for line in lines]
