@@ -401,7 +401,7 @@ class Durability(unittest.TestCase):
 
     def test_clients_come_before_batches(self):
         server = serve("--sched.max-running", "4")
-        batch = start_batch(server, [chat_line(f"{i}", answer="word " * 100, pace_ms=50) for i in range(40)])  # 5 s or more each
+        batch = start_batch(server, [chat_line(f"{i}", answer="word " * 100, pace_ms=200) for i in range(40)])  # 20 s or more each
         while server.status()["running"] < 4:
             time.sleep(0.01)
         times = []
@@ -409,7 +409,7 @@ class Durability(unittest.TestCase):
             began = time.monotonic()
             call(server, "POST", "/v1/chat/completions", chat_line("")["body"])
             times.append(time.monotonic() - began)
-        self.assertLess(max(times), 2.5)
+        self.assertLess(max(times), 10)
         call(server, "POST", f"/v1/batches/{batch['id']}/cancel")
         self.assertEqual(wait_for(server, batch)["status"], "cancelled")
         self.assertEqual(server.stop(), 0)

@@ -1,6 +1,6 @@
 #include "gateway/recipe/json_value.h"
 
-#include <chrono>
+#include <ctime>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -47,9 +47,9 @@ TEST(Json, RepeatedKeysAtEveryDepthCostNoMoreThanTheTextIsWorth) {
     text = R"({"a":1,"x":)" + text + R"(,"a":[1]})";
     if (depth == 0) text = R"({"a":1,"x":[)" + std::string(400000, '1') + R"(],"a":[1]})";
   }
-  const auto start = std::chrono::steady_clock::now();
+  const std::clock_t start = std::clock();  // of this process, however busy the machine is
   round_trip(text);
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(1));
+  EXPECT_LT(std::clock() - start, CLOCKS_PER_SEC);
 }
 
 }  // namespace
