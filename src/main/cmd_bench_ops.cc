@@ -13,6 +13,7 @@
 
 #include <fmt/format.h>
 
+#include "base/core/check.h"
 #include "compute/backends/cpu/linear.h"
 #include "main/backend_choice.h"
 #include "main/bench_device_ops.h"
@@ -97,9 +98,9 @@ class OpsBench {
   }
 
  private:
-  PackedLinear pack(const Source& source, int64_t n_groups) {
+  PackedLinear pack(const Source& source, cpu::PackOrder order, int64_t n_groups) {
     const int64_t pieces[] = {source.view.n};
-    PackedLinear w(source.view.format, n_groups, pieces, source.view.k);
+    PackedLinear w(source.view.format, order, n_groups, pieces, source.view.k);
     for (int64_t g = 0; g < n_groups; ++g) w.pack(pool_, g, 0, source.view, false);
     return w;
   }
@@ -108,17 +109,21 @@ class OpsBench {
     return 4 * last_cache_bytes() / cpu::source_weight_bytes(format, n, k) + 1;
   }
 
-  // The first and last panels of the call's first group, against the portable kernel, bit for bit.
-  void check(const LinearCall& call, std::string_view name) {
+  // The first and last panels of the call's first group, made of `source`, against the portable
+  // kernel, bit for bit.
+  void check(const LinearCall& call, const Source& source, std::string_view name) {
+    const cpu::LinearKernels& portable = cpu::linear_kernels(cpu::CpuLevel::kBase);
+    const PackedLinear portable_weights = pack(source, portable.order, 1);
     LinearCall one = call;
     one.groups = call.groups.first(1);
+    HADAL_CHECK(one.groups[0].group == 0);
     const int64_t panels = call.weights->group_panels();
     const auto bytes = static_cast<size_t>(call.groups[0].count * call.y_stride * 2);
     std::vector<uint16_t> mine(bytes / 2), reference(bytes / 2);
     for (const bool base : {false, true}) {
       one.y = base ? reference.data() : mine.data();
-      const cpu::LinearKernels& kernels =
-          base ? cpu::linear_kernels(cpu::CpuLevel::kBase) : kernels_;
+      const cpu::LinearKernels& kernels = base ? portable : kernels_;
+      if (base) one.weights = &portable_weights;
       pool_.run([&](const cpu::Lane& lane) {
         if (lane.index != 0) return;
         cpu::linear(kernels, one, {0, std::min<int64_t>(panels, 4)}, lane.scratch);
@@ -175,7 +180,8 @@ class OpsBench {
   void rows(std::string_view name, WeightFormat format, int64_t n, int64_t k, int32_t n_rows) {
     Random random{42};
     const int64_t n_groups = groups_for(format, n, k);
-    const PackedLinear w = pack(Source(format, n, k, random), n_groups);
+    const Source source(format, n, k, random);
+    const PackedLinear w = pack(source, kernels_.order, n_groups);
     const std::vector<uint16_t> x = random_rows(16 + n_rows, k, random);
     std::vector<uint16_t> y(static_cast<size_t>(n_rows * n));
     std::vector<RowGroup> groups;
@@ -186,7 +192,7 @@ class OpsBench {
                     .y = y.data(),
                     .y_stride = n,
                     .groups = groups};
-    check(call, name);
+    check(call, source, name);
     const auto bytes = static_cast<double>(w.bytes());
     const double flops = 2.0 * static_cast<double>(n_groups * n * k * n_rows);
     report(name, n_rows, n * n_groups, k, n_rows == 1 ? 9 : 5, bytes, flops, true, [&](int turn) {
@@ -201,9 +207,10 @@ class OpsBench {
     constexpr int64_t kHidden = 5120, kInner = 2304;
     const auto one = cpu::source_weight_bytes(WeightFormat::kFP4, 3 * kInner, kHidden);
     const int64_t n_experts = (4 * last_cache_bytes() / one + 7) / 6 * 6;
-    const PackedLinear up =
-        pack(Source(WeightFormat::kFP4, 2 * kInner, kHidden, random), n_experts);
-    const PackedLinear down = pack(Source(WeightFormat::kFP4, kHidden, kInner, random), n_experts);
+    const Source up_source(WeightFormat::kFP4, 2 * kInner, kHidden, random);
+    const Source down_source(WeightFormat::kFP4, kHidden, kInner, random);
+    const PackedLinear up = pack(up_source, kernels_.order, n_experts);
+    const PackedLinear down = pack(down_source, kernels_.order, n_experts);
     const std::vector<uint16_t> x = random_rows(16, kHidden, random);
     const std::vector<uint16_t> inner = random_rows(6, kInner, random);
     std::vector<uint16_t> gate(6 * 2 * kInner), y(6 * kHidden);
@@ -223,7 +230,7 @@ class OpsBench {
                        .y_stride = kHidden,
                        .groups = groups};
     for (int32_t i = 0; i < 6; ++i) groups[static_cast<size_t>(i)] = {i, i, 1};
-    check(b, "moe_6x1");
+    check(b, down_source, "moe_6x1");
     const int64_t layers = n_experts / 6;
     const auto bytes = static_cast<double>(up.bytes() + down.bytes());
     const double flops = 2.0 * static_cast<double>(n_experts * 3 * kInner * kHidden);
@@ -246,7 +253,8 @@ class OpsBench {
   void prefill(std::string_view name, WeightFormat format, int64_t n, int64_t k) {
     Random random{44};
     constexpr int32_t kRows = 512;
-    const PackedLinear w = pack(Source(format, n, k, random), 1);
+    const Source source(format, n, k, random);
+    const PackedLinear w = pack(source, kernels_.order, 1);
     const std::vector<uint16_t> x = random_rows(kRows + 16, k, random);
     std::vector<uint16_t> y(static_cast<size_t>(kRows * n));
     const RowGroup all{0, 0, kRows};
@@ -256,7 +264,7 @@ class OpsBench {
                     .y = y.data(),
                     .y_stride = n,
                     .groups = {&all, 1}};
-    check(call, name);
+    check(call, source, name);
     report(name, kRows, n, k, 7, static_cast<double>(w.bytes()),
            2.0 * static_cast<double>(n * k * kRows), false, [&](int turn) {
              call.x = x.data() + turn % 16 * k;

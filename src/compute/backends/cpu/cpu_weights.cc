@@ -63,7 +63,7 @@ core::Result<std::unique_ptr<ops::Linear>> CpuOps::make_linear(
     rows.push_back(stack[i].n);
     n += stack[i].n;
   }
-  PackedLinear packed(packed_format(stack[0].format), 1, rows, stack[0].k);
+  PackedLinear packed(packed_format(stack[0].format), linear_.order, 1, rows, stack[0].k);
   for (size_t i = 0; i < stack.size(); ++i)
     packed.pack(pool_, 0, static_cast<int>(i), packed_source(stack[i]), stack[i].mapped);
   return std::unique_ptr<ops::Linear>(std::make_unique<CpuLinear>(std::move(packed), n));
@@ -79,7 +79,7 @@ core::Result<std::unique_ptr<ops::Linear>> CpuOps::make_grouped(const ops::Weigh
         source.n, n_groups));
   }
   const int64_t rows[] = {n};
-  PackedLinear packed(packed_format(source.format), n_groups, rows, source.k);
+  PackedLinear packed(packed_format(source.format), linear_.order, n_groups, rows, source.k);
   for (int32_t g = 0; g < n_groups; ++g)
     packed.pack(pool_, g, 0, rows_of(source, g * n, n), source.mapped);
   return std::unique_ptr<ops::Linear>(std::make_unique<CpuLinear>(std::move(packed), n));
@@ -90,7 +90,7 @@ core::Result<std::unique_ptr<ops::Linear>> CpuOps::make_mix(const ops::WeightSou
   HADAL_CHECK(source.format == ops::WeightFormat::kF32 && source.k % n_streams == 0, "hc fn");
   const int64_t k = source.k / n_streams;
   const int64_t rows[] = {source.n};
-  PackedLinear packed(WeightFormat::kF32, n_streams, rows, k);
+  PackedLinear packed(WeightFormat::kF32, linear_.order, n_streams, rows, k);
   std::vector<float> part(static_cast<size_t>(source.n * k));
   for (int32_t j = 0; j < n_streams; ++j) {
     for (int64_t i = 0; i < source.n; ++i) {
@@ -116,10 +116,14 @@ core::Result<std::unique_ptr<ops::Experts>> CpuOps::make_experts(
   const int64_t up_rows[] = {out->d_inter, out->d_inter};
   const int64_t down_rows[] = {out->d_hidden};
   const auto n = static_cast<int64_t>(routed.size());
-  out->up = PackedLinear(packed_format(routed[0].w1.format), n, up_rows, out->d_hidden);
-  out->down = PackedLinear(packed_format(routed[0].w2.format), n, down_rows, out->d_inter);
-  out->shared_up = PackedLinear(packed_format(shared.w1.format), 1, up_rows, out->d_hidden);
-  out->shared_down = PackedLinear(packed_format(shared.w2.format), 1, down_rows, out->d_inter);
+  out->up =
+      PackedLinear(packed_format(routed[0].w1.format), linear_.order, n, up_rows, out->d_hidden);
+  out->down =
+      PackedLinear(packed_format(routed[0].w2.format), linear_.order, n, down_rows, out->d_inter);
+  out->shared_up =
+      PackedLinear(packed_format(shared.w1.format), linear_.order, 1, up_rows, out->d_hidden);
+  out->shared_down =
+      PackedLinear(packed_format(shared.w2.format), linear_.order, 1, down_rows, out->d_inter);
   for (int64_t e = 0; e < n; ++e) {
     const ops::ExpertSource& s = routed[static_cast<size_t>(e)];
     out->up.pack(pool_, e, 0, packed_source(s.w1), s.w1.mapped);

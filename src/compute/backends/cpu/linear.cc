@@ -11,13 +11,14 @@
 namespace hadal::cpu {
 namespace {
 
-constexpr LinearKernels kBase[] = {{level_base::run, level_base::peak}};
+constexpr PackOrder kPairs = PackOrder::kPairs;
+constexpr LinearKernels kBase[] = {{kPairs, level_base::run, level_base::peak}};
 #if defined(__x86_64__)
-constexpr LinearKernels kAvx2[] = {{level_avx2::run, level_avx2::peak}};
-constexpr LinearKernels kAvx512[] = {{level_avx512::run, level_avx512::peak}};
+constexpr LinearKernels kAvx2[] = {{PackOrder::kWords, level_avx2::run, level_avx2::peak}};
+constexpr LinearKernels kAvx512[] = {{kPairs, level_avx512::run, level_avx512::peak}};
 constexpr LinearKernels kAvx512Bf16[] = {
-    {level_avx512bf16::run, level_avx512bf16::peak},
-    {level_avx512bf16_fma::run, level_avx512bf16_fma::peak},
+    {kPairs, level_avx512bf16::run, level_avx512bf16::peak},
+    {kPairs, level_avx512bf16_fma::run, level_avx512bf16_fma::peak},
 };
 
 // vdpbf16ps starts every 2.2 cycles on Sapphire Rapids (1.35 G/s beside 5.6 G/s of fma, measured),
@@ -103,6 +104,7 @@ Range linear_share(const LinearCall& call, const Lane& lane) {
 void linear(const LinearKernels& kernels, const LinearCall& call, Range units, std::byte* scratch) {
   check_call(call);
   const PackedLinear& weights = *call.weights;
+  HADAL_CHECK(weights.readable_in(kernels.order), "weights packed for another level");
   const int64_t panels = weights.group_panels();
   int64_t unit = units.begin;
   while (unit < units.end) {

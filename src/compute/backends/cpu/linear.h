@@ -14,6 +14,7 @@ struct PanelJob;
 
 // The product kernels of one level; tables are constants of the program.
 struct LinearKernels {
+  PackOrder order;  // of the FP4 and FP8 weights that `run` reads
   void (*run)(const PanelJob&);
   // Multiply-adds of bf16 values out of registers, for measuring the peak; returns the operations
   // done, two for each multiply-add. `sink`: 10 f32.
@@ -54,7 +55,7 @@ struct RowGroup {
 // activations times E4M3 or E2M1 elements never come below 2^-40; scales enter outside the dot, so
 // small scales are exact. NaN and infinity propagate; payload unspecified.
 struct LinearCall {
-  const PackedLinear* weights = nullptr;
+  const PackedLinear* weights = nullptr;  // packed in the kernels' order
   const void* x = nullptr;
   int64_t x_stride = 0;              // elements between rows
   const int32_t* x_index = nullptr;  // row of x for each row of the list; null: row i

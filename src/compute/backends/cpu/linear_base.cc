@@ -144,11 +144,6 @@ HADAL_BASE void line_pairs_bf16(const unsigned char* line, const Use& use) {
 
 // Never used: products go through f32 here.
 constexpr bool kFloatsFp4 = false;
-constexpr bool kFloatsFp8 = false;
-constexpr float kFp8Factor = 1.f;
-template <typename Use>
-HADAL_BASE void line_floats_fp8(const unsigned char*, const Use&) {}
-
 template <typename Use>
 HADAL_BASE void line_floats_fp4(const unsigned char*, const Use&) {}
 HADAL_BASE void pair_store(unsigned char*, const Pair&) {}
@@ -159,9 +154,11 @@ HADAL_BASE Vec pair_dot(Vec s, const uint16_t*, const Pair&) {
   return s;
 }
 HADAL_BASE void vec_keep(Vec&) {}
-constexpr bool kStaged = false;
 constexpr int kPeakSums = 4;
-constexpr int kRowPanels = 1;
+struct Halves {
+  static constexpr bool kUsed = false;
+};
+constexpr int kRowPanels[] = {1, 1, 1};
 constexpr int kMicroPanels = 1;
 constexpr int kMicroRows = 2;
 

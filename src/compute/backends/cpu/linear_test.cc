@@ -182,18 +182,29 @@ std::vector<std::byte> scratch() {
   return std::vector<std::byte>(static_cast<size_t>(linear_scratch_bytes()));
 }
 
-PackedLinear packed(const Matrix& m) {
-  PackedLinear p(m.format, m.n, m.k);
-  p.pack(0, 0, m.source(), 0, (m.n + 15) / 16);
-  return p;
-}
+// A matrix in both orders.
+class Packed {
+ public:
+  explicit Packed(const Matrix& m) {
+    for (PackedLinear& p : orders_) {
+      p = PackedLinear(m.format, static_cast<PackOrder>(&p - orders_), m.n, m.k);
+      p.pack(0, 0, m.source(), 0, (m.n + 15) / 16);
+    }
+  }
+  const PackedLinear* of(const Program& program) const {
+    return &orders_[static_cast<int>(program.kernels.order)];
+  }
+
+ private:
+  PackedLinear orders_[2];
+};
 
 TEST(Linear, EveryLevelAndRowCountGivesTheBitsOfTheContract) {
   Random random(1);
   for (const WeightFormat format : kFormats) {
     for (const auto& [n, k] : {std::pair{48, 160}, {37, 131}, {16, 32}, {1, 1}, {131, 417}}) {
       const Matrix m(format, n, k, random);
-      const PackedLinear w = packed(m);
+      const Packed w(m);
       const Rows x(65, k, random);
       std::vector<float> expected;
       for (int64_t r = 0; r < 65; ++r) {
@@ -204,7 +215,7 @@ TEST(Linear, EveryLevelAndRowCountGivesTheBitsOfTheContract) {
         for (const int rows : {1, 2, 3, 4, 5, 7, 8, 9, 31, 64, 65}) {
           std::vector<float> y(static_cast<size_t>(rows * n), NAN);
           const RowGroup all{0, 0, rows};
-          const LinearCall call{.weights = &w,
+          const LinearCall call{.weights = w.of(program),
                                 .x = x.data(format),
                                 .x_stride = x.stride,
                                 .y = y.data(),
@@ -233,7 +244,7 @@ TEST(Linear, EveryElementCodeIsDecodedExactly) {
                   format == WeightFormat::kFP8 ? code : code * 17, static_cast<size_t>(row_bytes));
     }
     for (std::byte& b : m.scale) b = std::byte{127};
-    const PackedLinear w = packed(m);
+    const Packed w(m);
     auto temp = scratch();
     for (const Program& program : programs()) {
       for (int64_t rows : {1, 3}) {
@@ -242,7 +253,7 @@ TEST(Linear, EveryElementCodeIsDecodedExactly) {
           for (int64_t r = 0; r < rows; ++r) x[static_cast<size_t>(32 * r + at)] = to_bf16(1);
           std::vector<float> y(static_cast<size_t>(codes * rows));
           const RowGroup all{0, 0, static_cast<int32_t>(rows)};
-          const LinearCall call{.weights = &w,
+          const LinearCall call{.weights = w.of(program),
                                 .x = x.data(),
                                 .x_stride = 32,
                                 .y = y.data(),
@@ -268,13 +279,13 @@ TEST(Linear, ExtremeScalesAreExact) {
     for (const int exponent : {0, 1, 20, 234}) {
       Matrix m(format, 16, 32, random);
       std::memset(m.scale.data(), exponent, m.scale.size());
-      const PackedLinear w = packed(m);
+      const Packed w(m);
       const Rows x(3, 32, random);
       auto temp = scratch();
       for (const Program& program : programs()) {
         std::vector<float> y(3 * 16);
         const RowGroup all{0, 0, 3};
-        const LinearCall call{.weights = &w,
+        const LinearCall call{.weights = w.of(program),
                               .x = x.data(format),
                               .x_stride = x.stride,
                               .y = y.data(),
@@ -299,16 +310,19 @@ TEST(Linear, GroupsStackPiecesAndGatherAndScatterRows) {
   const int64_t k = 96, n1 = 21, n2 = 40, n_experts = 4;
   for (const WeightFormat format : kFormats) {
     const int64_t pieces[] = {n1, n2};
-    PackedLinear w(format, n_experts, pieces, k);
+    PackedLinear orders[] = {{format, PackOrder::kPairs, n_experts, pieces, k},
+                             {format, PackOrder::kWords, n_experts, pieces, k}};
     std::vector<Matrix> m1, m2;
     for (int64_t e = 0; e < n_experts; ++e) {
       m1.emplace_back(format, n1, k, random);
       m2.emplace_back(format, n2, k, random);
-      w.pack(e, 0, m1.back().source(), 0, 2);
-      w.pack(e, 1, m2.back().source(), 0, 3);
+      for (PackedLinear& w : orders) {
+        w.pack(e, 0, m1.back().source(), 0, 2);
+        w.pack(e, 1, m2.back().source(), 0, 3);
+      }
     }
-    ASSERT_EQ(w.piece_column(1), 32);
-    ASSERT_EQ(w.n(), 72);
+    ASSERT_EQ(orders[0].piece_column(1), 32);
+    ASSERT_EQ(orders[0].n(), 72);
     const Rows x(5, k, random);
     const std::vector<int32_t> x_index{4, 0, 2, 2, 1, 3, 0};
     const std::vector<int32_t> y_index{6, 5, 4, 3, 2, 1, 0};
@@ -317,6 +331,7 @@ TEST(Linear, GroupsStackPiecesAndGatherAndScatterRows) {
       ThreadPool pool({.n_threads = n_threads});
       for (const Program& program : programs()) {
         std::vector<uint16_t> y(7 * 80, 0x7FFF);
+        const PackedLinear& w = orders[static_cast<int>(program.kernels.order)];
         const LinearCall call{.weights = &w,
                               .x = x.data(format),
                               .x_stride = x.stride,
@@ -346,7 +361,7 @@ TEST(Linear, GroupsStackPiecesAndGatherAndScatterRows) {
 }
 
 TEST(Linear, SharesCoverAllUnitsOnceAndWeighRows) {
-  PackedLinear w(WeightFormat::kFP4, 3, std::vector<int64_t>{160}, 32);
+  PackedLinear w(WeightFormat::kFP4, PackOrder::kPairs, 3, std::vector<int64_t>{160}, 32);
   const std::vector<RowGroup> groups{{0, 0, 1}, {1, 1, 0}, {2, 1, 200}};
   uint16_t dummy = 0;
   const LinearCall call{.weights = &w, .x = &dummy, .y = &dummy, .groups = groups};

@@ -57,7 +57,14 @@ uint32_t gather_nibbles(uint32_t v) {
 }
 
 // Puts 32 elements of row r of a panel, `from`, into its place in the block `to` (layout: pack.h).
-void place_row(WeightFormat format, const std::byte* from, int r, std::byte* to) {
+void place_row(WeightFormat format, PackOrder order, const std::byte* from, int r, std::byte* to) {
+  const bool by_scale = format == WeightFormat::kFP4 || format == WeightFormat::kFP8;
+  if (by_scale && order == PackOrder::kWords) {
+    for (int64_t h = 0; h < row_bytes(format, kBlockK) / 2; ++h) {
+      store<uint16_t>(to + 32 * h + 2 * r, load<uint16_t>(from + 2 * h));
+    }
+    return;
+  }
   switch (format) {
     case WeightFormat::kFP4:
       for (int line = 0; line < 4; ++line) {
@@ -137,9 +144,10 @@ PackedBytes& PackedBytes::operator=(PackedBytes&& other) noexcept {
   return *this;
 }
 
-PackedLinear::PackedLinear(WeightFormat format, int64_t n_groups,
+PackedLinear::PackedLinear(WeightFormat format, PackOrder order, int64_t n_groups,
                            std::span<const int64_t> piece_rows, int64_t k)
     : format_(format),
+      order_(order),
       k_(k),
       n_groups_(n_groups),
       n_blocks_(ceil_div(k, kBlockK)),
@@ -156,8 +164,8 @@ PackedLinear::PackedLinear(WeightFormat format, int64_t n_groups,
   scale_ = PackedBytes(n_groups * group_panels_ * n_blocks_ * block_scale_bytes());
 }
 
-PackedLinear::PackedLinear(WeightFormat format, int64_t n, int64_t k)
-    : PackedLinear(format, 1, std::span<const int64_t>(&n, 1), k) {}
+PackedLinear::PackedLinear(WeightFormat format, PackOrder order, int64_t n, int64_t k)
+    : PackedLinear(format, order, 1, std::span<const int64_t>(&n, 1), k) {}
 
 int64_t PackedLinear::block_bytes() const {
   return kPanelRows * row_bytes(format_, kBlockK);
@@ -208,7 +216,7 @@ void PackedLinear::pack(int64_t group, int piece, const WeightSource& source, in
           if (format_ == WeightFormat::kFP4 && have % 2 == 1) padded[bytes - 1] &= std::byte{0x0F};
           from = padded;
         }
-        place_row(format_, from, static_cast<int>(r), to + b * block_bytes());
+        place_row(format_, order_, from, static_cast<int>(r), to + b * block_bytes());
       }
     }
     pack_scales(source, p, rows, panel);

@@ -17,6 +17,12 @@ enum class WeightFormat : uint8_t {
   kFP4,  // E2M1, low nibble = even k, with one E8M0 scale for 32 elements of a row, [n, ceil(k/32)]
 };
 
+// In which order a block of FP4 or FP8 weights lies in memory; each level's kernels read one.
+enum class PackOrder : uint8_t {
+  kPairs,  // what bf16 pairs (k, k+1) of a row are made of with the fewest shuffles
+  kWords,  // 16 bits of each row in turn: every 32 bytes hold the same k of all rows
+};
+
 inline constexpr int64_t kPanelRows =
     16;                                 // output rows of a panel: the lanes of one 512-bit register
 inline constexpr int64_t kBlockK = 32;  // elements that share a scale
@@ -55,12 +61,17 @@ class PackedBytes {
 };
 
 // Weights in the order in which the kernels read them (R16): panels of 16 output rows, in a panel
-// blocks of 32 k, in a block 64-byte lines:
+// blocks of 32 k, in a block 64-byte lines. Order kPairs:
 //   kFP4   4 lines a block; 16-bit word 2r+e of line l holds k = 8l+e, 8l+2+e, 8l+4+e, 8l+6+e of
 //   row
 //          r, lowest nibble first
 //   kFP8   8 lines; 16-byte lane q of line l holds bytes (k0,k1) of rows 4q..4q+3, then (k2,k3) of
 //          the same rows, k0 = 4l
+// order kWords:
+//   kFP4   8 half lines of 32 bytes; word r of half line h holds k = 4h ... 4h+3 of row r, lowest
+//          nibble first
+//   kFP8   16 half lines; word r of half line h holds k = 2h (low byte) and 2h+1 of row r
+// either order:
 //   kBF16  16 lines; dword r of line l holds k = 2l (low half) and 2l+1 of row r
 //   kF32   32 lines; float r of line l holds k = l of row r
 // and scales apart: kFP4 16 bytes a block (one a row), kFP8 one byte a block. Rows and k that do
@@ -77,11 +88,15 @@ class PackedLinear {
  public:
   static constexpr int kMaxPieces = 4;
   PackedLinear() = default;
-  PackedLinear(WeightFormat format, int64_t n_groups, std::span<const int64_t> piece_rows,
-               int64_t k);
-  PackedLinear(WeightFormat format, int64_t n, int64_t k);
+  PackedLinear(WeightFormat format, PackOrder order, int64_t n_groups,
+               std::span<const int64_t> piece_rows, int64_t k);
+  PackedLinear(WeightFormat format, PackOrder order, int64_t n, int64_t k);
 
   WeightFormat format() const { return format_; }
+  // Whether kernels that read `order` can read these weights.
+  bool readable_in(PackOrder order) const {
+    return order == order_ || format_ == WeightFormat::kF32 || format_ == WeightFormat::kBF16;
+  }
   int64_t k() const { return k_; }
   int64_t n() const { return n_; }  // columns of a group's product, padding between pieces included
   int64_t n_groups() const { return n_groups_; }
@@ -108,6 +123,7 @@ class PackedLinear {
   void pack_scales(const WeightSource& source, int64_t p, int64_t rows, int64_t panel);
 
   WeightFormat format_ = WeightFormat::kBF16;
+  PackOrder order_ = PackOrder::kPairs;
   int64_t k_ = 0, n_ = 0, n_groups_ = 0, n_blocks_ = 0, group_panels_ = 0;
   int n_pieces_ = 0;
   int64_t piece_panel_[kMaxPieces + 1] = {};
