@@ -411,6 +411,7 @@ core::Result<ModelConfig> parse_model_config(std::string_view text, std::string_
     quant.fixed("weight_block_size", json::array({32, 32}));
   }
   Reader in(*body, body == &root ? "" : "text_config.", mistakes);
+  if (body != &root) in.fixed("model_type", "deepseek_v41_text");
   read_text(in, c);
   read_rope_scaling(*body, c, mistakes);
   read_vision(root, c, mistakes);

@@ -79,6 +79,10 @@ TEST(ModelConfig, RefusesContradictions) {
                 .error()
                 .message.find("model_type: is \"llama\""),
             std::string::npos);
+  EXPECT_NE(parse_model_config(replaced(good, "\"deepseek_v41_text\"", "\"llama\""), "c")
+                .error()
+                .message.find("text_config.model_type: is \"llama\""),
+            std::string::npos);
   EXPECT_FALSE(parse_model_config("", "c").has_value());
   EXPECT_FALSE(parse_model_config("[]", "c").has_value());
   EXPECT_FALSE(parse_model_config(std::string(100'000, '['), "c").has_value());
