@@ -8,6 +8,21 @@
 #include "main/commands.h"
 
 namespace hadal::main {
+namespace {
+
+struct Unit {
+  double bytes;
+  const char* name;
+};
+
+// The largest unit of which `total` bytes are at least one.
+Unit unit_for(uint64_t total) {
+  if (total >= 1'000'000'000) return {1e9, "GB"};
+  if (total >= 1'000'000) return {1e6, "MB"};
+  return {1e3, "kB"};
+}
+
+}  // namespace
 
 int cmd_make_model(const MakeModelOptions& options) {
   using Clock = std::chrono::steady_clock;
@@ -25,9 +40,10 @@ int cmd_make_model(const MakeModelOptions& options) {
     if (now - shown < std::chrono::seconds(1)) return;
     shown = now;
     line_open = isatty(STDERR_FILENO) != 0;
-    fmt::print(stderr, "{}make-model: {:.1f} of {:.1f} GB{}", line_open ? "\r" : "",
-               static_cast<double>(done) * 1e-9, static_cast<double>(total) * 1e-9,
-               line_open ? "" : "\n");
+    const Unit unit = unit_for(total);
+    fmt::print(stderr, "{}make-model: {:.1f} of {:.1f} {}{}", line_open ? "\r" : "",
+               static_cast<double>(done) / unit.bytes, static_cast<double>(total) / unit.bytes,
+               unit.name, line_open ? "" : "\n");
     std::fflush(stderr);
   };
   const auto made = weights::write_random_checkpoint(make);
