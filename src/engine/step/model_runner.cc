@@ -87,6 +87,8 @@ core::Status ModelRunner::allocate(device::Device& device, const ModelRunnerConf
               model::LogitRows::make(model_, device, static_cast<int32_t>(config.n_slots)));
   }
   HADAL_TRY(stream_, device.make_stream());
+  // The host's stream runs each op in its call (docs/adr/0007-cpu-stream.md).
+  traits_.runs_in_launch = device.reads_host_memory();
   HADAL_TRY(workspace_, model_.make_workspace(step_limits(config)));
   kv_ = {.slabs = slabs_.data(),
          .slots = slots_.data(),

@@ -146,6 +146,8 @@ bool StepLoop::iterate(const sched::StepPlan* recorded) {
   const sched::StepPlan next = recorded != nullptr ? *recorded : plan();
   if (!chunks_.empty()) {
     collect();
+    // Else readers would get these tokens only after the whole step that is launched next.
+    if (runner_.traits().runs_in_launch) deliver();
     worked = true;
   }
   worked = !ended_.empty() || !next.empty() || worked;

@@ -66,6 +66,54 @@ class StepLoopTest : public ::testing::Test {
   uint64_t last_id_ = 0;
 };
 
+// The script, as a runner that computes inside launch().
+class BlockingScript final : public StepRunner {
+ public:
+  explicit BlockingScript(ScriptRunner& script) : script_(script), traits_(script.traits()) {
+    traits_.runs_in_launch = true;
+  }
+  const RunnerTraits& traits() const override { return traits_; }
+  uint32_t tokens_per_step(const types::Request& r) const override {
+    return script_.tokens_per_step(r);
+  }
+  core::Status accept(const types::Request& r) const override { return script_.accept(r); }
+  void begin(const SlotStart& start) override { script_.begin(start); }
+  void end(uint32_t slot) override { script_.end(slot); }
+  void save(uint32_t slot, uint32_t snapshot) override { script_.save(slot, snapshot); }
+  void launch(std::span<const RunChunk> chunks) override {
+    ++n_launched;
+    script_.launch(chunks);
+  }
+  core::Status collect(std::vector<RunResult>& results) override {
+    return script_.collect(results);
+  }
+
+  int n_launched = 0;
+
+ private:
+  ScriptRunner& script_;
+  RunnerTraits traits_;
+};
+
+TEST_F(StepLoopTest, TokensDoNotWaitForTheNextStepWhereItRunsInsideLaunch) {
+  BlockingScript blocking(runner_);
+  loop_ = std::make_unique<StepLoop>(small(), blocking, clock_, metrics_, nullptr);
+  auto r = request(numbers(10, 1), 100);
+  r.max_tokens = 100;
+  const auto sink = submit(std::move(r), 3);  // the reader stops after three
+  // What the k-th step gave is with the reader while k steps (and no more) were launched before
+  // the iteration that launches the next one.
+  int launched_before = 0;
+  while (loop_->n_inside() > 0) {
+    loop_->step();
+    EXPECT_EQ(sink->ids.size(), static_cast<size_t>(std::min(launched_before, 3)));
+    launched_before = blocking.n_launched;
+  }
+  EXPECT_EQ(sink->ids, numbers(3, 500));
+  EXPECT_EQ(sink->n_done, 1);
+  EXPECT_EQ(blocking.n_launched, 3);  // no step for a reader who has stopped
+}
+
 TEST_F(StepLoopTest, AScriptIsPlayedWholeAndEndsWithStop) {
   start(small());
   const auto sink = submit(request(numbers(10, 1), 7, 3));

@@ -25,6 +25,8 @@ struct RunnerTraits {
   uint32_t max_context = 0;
   uint32_t n_vocab = 0;
   uint32_t max_rows = 0;  // of a step; 0: any
+  // launch() returns when the step is done, so that nothing can be done beside it.
+  bool runs_in_launch = false;
   WindowShape windows;
   std::string fingerprint;  // of everything that changes cached bits
 };
@@ -83,7 +85,7 @@ class StepRunner {
   virtual void begin(const SlotStart& start) = 0;
   virtual void end(uint32_t slot) = 0;
   virtual void save(uint32_t slot, uint32_t snapshot) = 0;
-  // Starts a step and returns. `chunks` lives until collect.
+  // Starts a step and returns (but see runs_in_launch). `chunks` lives until collect.
   virtual void launch(std::span<const RunChunk> chunks) = 0;
   // Waits for it. `results`: one per chunk, empty for those that do not sample. An error: all rows
   // of the step failed.
