@@ -326,7 +326,8 @@ void check_rows_alone(Machine& m, const Dims& dims) {
   report(good, "rows alone and in a batch of " + std::to_string(a.n));
 }
 
-void check(Machine& m) {
+// `small`: what a memory checker gets through in a minute.
+void check(Machine& m, bool small_only) {
   const Dims tiny{6, 64, 16, 96, 16, 32, 24, 20, 20, 2, 4, 6, 8};
   Dims tiny1 = tiny;
   tiny1.ratio = 1;
@@ -340,6 +341,16 @@ void check(Machine& m) {
   Dims rank = kReleased;  // one rank of eight
   rank.heads = 8;
   check_all(m, "8 heads", rank, {{3000, 2}, {5, 3}}, 64);
+  if (small_only) {
+    Dims fast = kReleased;
+    fast.top_k = 128;
+    check_all(m, "released sizes, clusters", fast, {{700, 2}}, 16);
+    check_all(m, "released sizes, blocks", fast, {{0, 18}, {300, 1}}, 16);
+    return;
+  }
+  Dims narrow = kReleased;  // a rotary part that the fast kernels are not made for
+  narrow.d_rope = 32;
+  check_all(m, "rotary 32", narrow, {{300, 3}, {5, 2}}, 64);
   Dims full = kReleased;
   check_all(m, "released ratio 2", full, {{0, 131}, {2500, 3}, {40000, 2}, {1, 1}, {126, 2, 60, 0}},
             1600);
@@ -355,7 +366,7 @@ int main(int argc, char** argv) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   hadal::test::Machine m;
   const std::string mode = argc > 1 ? argv[1] : "check";
-  if (mode == "check") hadal::test::check(m);
+  if (mode == "check" || mode == "small") hadal::test::check(m, mode == "small");
   if (mode == "attend") hadal::test::attention_times(m);
   if (mode == "index") hadal::test::index_times(m);
   if (mode == "search") hadal::test::time_index(m, argc > 2 ? std::atoi(argv[2]) : 1, 1, 131071);

@@ -129,7 +129,10 @@ __global__ void __launch_bounds__(kThreads) attend_kernel(const __grid_constant_
   bool any = false;
   for (int b = 0; b < blocks; ++b) {
     const uint64_t found = load_keys(keys, b, s, &there);
-    if (found == 0) continue;
+    if (found == 0) {
+      __syncthreads();  // all have read it before it is cleared
+      continue;
+    }
     any = true;
     score_block(s, d, job.scale, found);
     __syncthreads();

@@ -279,9 +279,9 @@ bool aligned16(const void* p) {
 
 bool attend_hopper_takes(const AttendJob& job, int most_places, const Gpu& gpu) {
   return gpu.cc_major == 9 && gpu.smem_optin >= kSharedBytes && job.n_heads == kH &&
-         job.d_head == kD && job.window % kBlockPlaces == 0 && job.d_rope <= 64 &&
-         job.d_rope % 2 == 0 && most_places <= kMostPlaces && job.q_stride % 8 == 0 &&
-         aligned16(job.q) && job.o_stride % 8 == 0 && aligned16(job.o) &&
+         job.d_head == kD && job.window % kBlockPlaces == 0 && job.d_rope == 64 &&
+         most_places <= kMostPlaces && job.q_stride % 8 == 0 && aligned16(job.q) &&
+         job.o_stride % 8 == 0 && aligned16(job.o) &&
          reinterpret_cast<uintptr_t>(job.rope) % 8 == 0 && job.window_bytes % 16 == 0 &&
          job.slot_bytes % 16 == 0 && job.ring_offset % 16 == 0 && aligned16(job.slots) &&
          job.latent_stride % 16 == 0 && aligned16(job.latents) &&

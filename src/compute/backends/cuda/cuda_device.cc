@@ -185,12 +185,21 @@ core::Result<std::unique_ptr<device::Recording>> CudaDevice::record(
     return cuda_error(tried, error);
   };
   cudaStream_t s = raw(stream);
-  cudaError_t error = cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal);
+  // An error from before is the next wait's to report.
+  cudaError_t error = cudaPeekAtLastError();
+  if (error != cudaSuccess) return cuda_error("work before a recording", error);
+  error = cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal);
   if (error != cudaSuccess) return refused("recording a step", error);
   work();
+  // A launch that fails does not end the recording: it would miss the kernel at every play.
+  const cudaError_t launched = cudaGetLastError();
   cudaGraph_t graph = nullptr;
   error = cudaStreamEndCapture(s, &graph);
   if (error != cudaSuccess) return refused("recording a step", error);
+  if (launched != cudaSuccess) {
+    cudaGraphDestroy(graph);
+    return refused("a kernel launch of a recorded step", launched);
+  }
   cudaGraphExec_t exec = nullptr;
   error = cudaGraphInstantiate(&exec, graph, 0);
   cudaGraphDestroy(graph);

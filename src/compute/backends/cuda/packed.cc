@@ -68,14 +68,17 @@ core::Result<DeviceBytes> DeviceBytes::make(uint64_t bytes) {
   if (bytes == 0) return out;
   void* p = nullptr;
   if (const cudaError_t e = cudaMalloc(&p, bytes); e != cudaSuccess) {
+    cudaGetLastError();  // not sticky: the next call starts clean
     return core::Error{
         core::Code::kOverloaded,
         fmt::format("{} MiB of device memory for weights: {}", bytes >> 20, cudaGetErrorString(e))};
   }
   out.data_ = static_cast<uint8_t*>(p);
   out.size_ = bytes;
-  if (const cudaError_t e = cudaMemset(p, 0, bytes); e != cudaSuccess)
-    return failed("clearing memory for weights", e);
+  // The Packer's stream does not wait for the legacy one, in which memory is cleared.
+  cudaError_t e = cudaMemset(p, 0, bytes);
+  if (e == cudaSuccess) e = cudaStreamSynchronize(cudaStreamLegacy);
+  if (e != cudaSuccess) return failed("clearing memory for weights", e);
   return out;
 }
 
