@@ -5,8 +5,8 @@
 
 #include "compute/backends/cuda/async_copy.cuh"
 #include "compute/backends/cuda/fragments.cuh"
-#include "compute/backends/cuda/gpu.h"
 #include "compute/backends/cuda/staging.cuh"
+#include "compute/backends/cuda/thin_plan.h"
 
 // Products of up to 8 rows, bound by the weights' bytes. A block has 8 warps, one for each slice of
 // k (packed.h). It goes through a range of units: kStrips strips of 16 outputs, all of k. Each warp
@@ -17,31 +17,6 @@ namespace hadal::cuda {
 
 inline constexpr int kThinRows = 8;
 inline constexpr int kThinThreads = kSlices * 32;
-
-// How a launch uses an SM. Codes are bound by the instructions that decode them: three blocks of
-// short rings give more warps. Two blocks of deep rings are better where the units would leave the
-// last of three turns half empty, or where the bytes are not decoded.
-struct ThinPlan {
-  bool deep = true;
-  int blocks_per_sm = 1;
-  size_t shared_bytes = 0;
-};
-// `short_bytes` and `deep_bytes`: shared memory of a block of either kind (1 KiB more is the
-// system's).
-inline ThinPlan plan_thin(int64_t n_units, size_t short_bytes, size_t deep_bytes, const Gpu& gpu) {
-  const auto fit = [&](size_t bytes) {
-    return static_cast<int64_t>((gpu.smem_optin + 1024) / (bytes + 1024));
-  };
-  const auto turns = [&](int64_t blocks) {
-    const int64_t at_once = blocks * gpu.sm_count;
-    return (n_units + at_once - 1) / at_once * blocks;
-  };
-  // Measured on an H200: long runs of three short blocks take 0.87 of the time of two deep ones.
-  const bool three = fit(short_bytes) >= 3 && turns(3) * 87 < turns(2) * 100;
-  if (three || deep_bytes > gpu.smem_optin)
-    return {false, static_cast<int>(std::clamp<int64_t>(fit(short_bytes), 1, 3)), short_bytes};
-  return {true, static_cast<int>(std::clamp<int64_t>(fit(deep_bytes), 1, 2)), deep_bytes};
-}
 
 // Units of one product: unit u of a tile takes strips u * unit_strips + m * strip_step.
 struct ThinJob {

@@ -102,15 +102,6 @@ __device__ void sort_places(const Call& call, Places& p) {
   __syncthreads();
 }
 
-// First routed unit of a block. Blocks have equal parts of the shared expert's units, and of the
-// routed ones what makes the bytes even (a unit of FP8 has about twice those of FP4).
-__device__ int routed_begin(int64_t n_shared, int64_t n_routed, int64_t block, int64_t n_blocks) {
-  const int64_t total = 2 * n_shared + n_routed;
-  if (total / n_blocks < 2 * ((n_shared + n_blocks - 1) / n_blocks))
-    return static_cast<int>(n_routed * block / n_blocks);
-  return static_cast<int>(total * block / n_blocks - 2 * (n_shared * block / n_blocks));
-}
-
 struct BlockParts {
   uint64_t* barriers;
   Places* places;

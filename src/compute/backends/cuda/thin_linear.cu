@@ -49,8 +49,8 @@ __global__ void __launch_bounds__(kThinThreads, kDeep ? 2 : 3)
   __syncwarp();
 
   const int64_t n_units = static_cast<int64_t>(call.job.tile_units) * w.n_groups;
-  const auto first = static_cast<int>(n_units * blockIdx.x / gridDim.x);
-  const auto last = static_cast<int>(n_units * (blockIdx.x + 1) / gridDim.x);
+  const int first = unit_begin(n_units, blockIdx.x, gridDim.x);
+  const int last = unit_begin(n_units, blockIdx.x + 1, gridDim.x);
   ThinStream<ThinCursor<Piece>, ThinCursor<Piece>, kStages> stream;
   stream.stages = rings + warp * Layout::kRing;
   stream.barriers = barriers;

@@ -23,7 +23,6 @@ constexpr int kThreads = kConsumers + 128;  // the copying warp takes a warpgrou
 constexpr int kCopyRegisters = 40, kProductRegisters = 232;  // of the 168 a thread starts with
 constexpr int kRingBytes = 200 << 10;
 constexpr int64_t kMaxGridRows = 2048;
-constexpr int kSuperTiles = 32;  // row tiles whose rows stay in L2 while all weights pass
 
 // kM m64 products of a warpgroup side by side.
 template <WeightFormat F, int kM>
@@ -45,54 +44,27 @@ struct Call {
   int64_t x_blocks;  // of a row of x
   const RowTile* tiles;
   const int32_t* n_tiles;
-  int32_t row_tiles;  // of a group, without a list
-  int32_t n_rows;
-  bool split;
+  WideSpace space;  // without a list
   uint16_t* y;
   float* y_f32;
   int64_t y_stride;
   float* slices;  // [kSlices, n_rows, n_groups * n]
 };
 
-struct Job {
-  RowTile tile;
-  int32_t first_strip, n_strips;
-  int32_t first_slice, last_slice;
-};
+using Job = WideJob;
 
 __device__ int64_t count_jobs(const Call& call, int strips) {
-  const int strip_jobs = (call.w.n_strips + strips - 1) / strips;
-  if (call.tiles != nullptr) return static_cast<int64_t>(*call.n_tiles) * strip_jobs;
-  return static_cast<int64_t>(call.w.n_groups) * call.row_tiles * strip_jobs *
-         (call.split ? kSlices : 1);
+  if (call.tiles != nullptr)
+    return static_cast<int64_t>(*call.n_tiles) * strip_jobs(call.w.n_strips, strips);
+  return count_wide_jobs(call.space, strips);
 }
 
 __device__ Job job_at(const Call& call, int strips, int64_t index) {
-  const int strip_jobs = (call.w.n_strips + strips - 1) / strips;
+  if (call.tiles == nullptr) return wide_job_at(call.space, strips, index);
+  const int across = strip_jobs(call.w.n_strips, strips);
   Job job;
-  job.first_slice = 0;
-  job.last_slice = kSlices;
-  int strip_job;
-  if (call.tiles != nullptr) {
-    job.tile = call.tiles[index / strip_jobs];
-    strip_job = static_cast<int>(index % strip_jobs);
-  } else {
-    if (call.split) {
-      job.first_slice = static_cast<int>(index % kSlices);
-      job.last_slice = job.first_slice + 1;
-      index /= kSlices;
-    }
-    const int64_t of_group = static_cast<int64_t>(call.row_tiles) * strip_jobs;
-    const int group = static_cast<int>(index / of_group);
-    const auto rest = static_cast<int>(index % of_group);
-    const int super = rest / (kSuperTiles * strip_jobs);
-    const int in_super = rest % (kSuperTiles * strip_jobs);
-    const int tiles = min(kSuperTiles, call.row_tiles - super * kSuperTiles);
-    strip_job = in_super / tiles;
-    const int first = (super * kSuperTiles + in_super % tiles) * kTileRows;
-    job.tile = {group, first, min(kTileRows, call.n_rows - first)};
-  }
-  job.first_strip = strip_job * strips;
+  job.tile = call.tiles[index / across];
+  job.first_strip = static_cast<int>(index % across) * strips;
   job.n_strips = min(strips, call.w.n_strips - job.first_strip);
   return job;
 }
@@ -163,10 +135,10 @@ __device__ __forceinline__ void store(const Call& call, const Job& job, int row,
   const int64_t list_row = job.tile.first + row;
   const int64_t column =
       (call.tiles == nullptr ? static_cast<int64_t>(job.tile.group) * call.w.n : 0) + out;
-  if (call.split) {
+  if (call.space.split) {
     const int64_t width = static_cast<int64_t>(call.w.n_groups) * call.w.n;
-    call.slices[(job.first_slice * static_cast<int64_t>(call.n_rows) + list_row) * width + column] =
-        v;
+    call.slices[(job.first_slice * static_cast<int64_t>(call.space.n_rows) + list_row) * width +
+                column] = v;
   } else if (call.y_f32 != nullptr) {
     call.y_f32[list_row * call.y_stride + column] = v;
   } else {
@@ -261,7 +233,7 @@ __device__ void consume(const Call& call, const Job& job, Ring<Shape<F, kM>>& ri
 #pragma unroll
       for (int i = 0; i < kRows / 2; ++i) total[m][i] += sum[m][i];
   }
-  const float out_scale = call.split ? 1.0f : w.out_scale[job.tile.group];
+  const float out_scale = call.space.split ? 1.0f : w.out_scale[job.tile.group];
   const int g = lane / 4, c = lane % 4;
 #pragma unroll
   for (int m = 0; m < kM; ++m) {
@@ -315,7 +287,7 @@ __global__ void __launch_bounds__(256) add_slices_kernel(Call call) {
   wait_for_previous();
   let_next_start();
   const int64_t width = static_cast<int64_t>(call.w.n_groups) * call.w.n;
-  const int64_t n = width * call.n_rows;
+  const int64_t n = width * call.space.n_rows;
   for (int64_t i = blockIdx.x * 256ll + threadIdx.x; i < n; i += gridDim.x * 256ll) {
     float total = 0;
 #pragma unroll
@@ -341,26 +313,16 @@ void launch(const Call& call, int64_t max_jobs, const Gpu& gpu, cudaStream_t str
 
 template <WeightFormat F>
 void launch(Call call, const WideProduct& p, const Gpu& gpu, cudaStream_t stream) {
-  const auto jobs_of = [&](int strips) {
-    const int64_t strip_jobs = (call.w.n_strips + strips - 1) / strips;
-    const int64_t tiles =
-        p.tiles != nullptr ? p.max_tiles : static_cast<int64_t>(call.w.n_groups) * call.row_tiles;
-    return tiles * strip_jobs;
-  };
-  const int64_t large = jobs_of(Shape<F, 2>::kStrips), small = jobs_of(Shape<F, 1>::kStrips);
-  if (p.tiles != nullptr || large >= 2 * gpu.sm_count) {
-    launch<F, 2>(call, large, gpu, stream);
-    return;
-  }
-  const int64_t sums = static_cast<int64_t>(call.n_rows) * call.w.n_groups * call.w.n;
-  call.split = small < gpu.sm_count && p.slices != nullptr &&
-               static_cast<uint64_t>(sums * kSlices * 4) <= kWideSliceBytes;
-  launch<F, 1>(call, call.split ? small * kSlices : small, gpu, stream);
-  if (call.split) {
-    const auto grid = static_cast<unsigned>(
-        std::min<int64_t>((sums + 255) / 256, static_cast<int64_t>(gpu.sm_count) * 8));
-    launch_overlapped(add_slices_kernel, dim3(grid), dim3(256), 0, stream, call);
-  }
+  const int64_t n_outputs = static_cast<int64_t>(call.w.n_groups) * call.w.n;
+  const WideChoice choice = choose_wide(call.space, Shape<F, 1>::kStrips, p.tiles != nullptr,
+                                        p.max_tiles, n_outputs, p.slices != nullptr, gpu.sm_count);
+  call.space.split = choice.split;
+  if (choice.twice) return launch<F, 2>(call, choice.max_jobs, gpu, stream);
+  launch<F, 1>(call, choice.max_jobs, gpu, stream);
+  if (!choice.split) return;
+  const auto grid = static_cast<unsigned>(std::min<int64_t>(
+      (call.space.n_rows * n_outputs + 255) / 256, static_cast<int64_t>(gpu.sm_count) * 8));
+  launch_overlapped(add_slices_kernel, dim3(grid), dim3(256), 0, stream, call);
 }
 
 // One thread 8 columns of a row.
@@ -403,8 +365,7 @@ void launch_wide(const WideProduct& p, const Gpu& gpu, cudaStream_t stream) {
   call.x_blocks = p.x_columns / kBlockK;
   call.tiles = p.tiles;
   call.n_tiles = p.n_tiles;
-  call.row_tiles = (p.n_rows + kTileRows - 1) / kTileRows;
-  call.n_rows = p.n_rows;
+  call.space = {call.w.n_groups, call.w.n_strips, p.n_rows, false};
   call.y = p.y;
   call.y_f32 = p.y_f32;
   call.y_stride = p.y_stride;

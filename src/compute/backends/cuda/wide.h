@@ -6,16 +6,10 @@
 
 #include "compute/backends/cuda/gpu.h"
 #include "compute/backends/cuda/packed.h"
+#include "compute/backends/cuda/wide_jobs.h"
 #include "compute/device/view.h"
 
 namespace hadal::cuda {
-
-// Rows [first, first + n_rows) of a list, multiplied by group `group` of the weights. `first` is a
-// multiple of 8.
-struct RowTile {
-  int32_t group = 0, first = 0, n_rows = 0;
-};
-inline constexpr int kTileRows = 64;
 
 // Rows for launch_wide: tiles of 8 rows by 32 columns, as 4 core matrices (8 rows by 16 bytes) of
 // the shared-memory operand of wgmma, [row / 8][column / 32][core][row % 8][8]. Rows and columns
@@ -49,8 +43,6 @@ struct WideProduct {
   float* slices = nullptr;  // wide_slices_bytes(), used without tiles
 };
 
-// Room for the sums of slices where a product has too few outputs to fill the GPU by itself.
-inline constexpr uint64_t kWideSliceBytes = 40 << 20;
 // Any number of rows; weights not kF32. The same bits as launch_thin_linear.
 void launch_wide(const WideProduct& product, const Gpu& gpu, cudaStream_t stream);
 
