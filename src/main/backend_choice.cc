@@ -54,16 +54,16 @@ core::Result<BackendPtr> make_backend(const ModelFlags& flags) {
   const std::string& name = flags.backend;
   const bool automatic = name.empty() || name == "auto";
   if (name == "cpu" || (automatic && !flags.cpu_level.empty())) return host(flags);
-  if (!automatic && name != "cuda") {
+  if (!automatic && name != "cuda" && !name.starts_with("cuda:")) {
     return core::Error{core::Code::kInvalidRequest,
                        fmt::format("--backend is {}; it can be auto, cpu or cuda", name),
                        "backend"};
   }
-  loader::ModuleOutcome cuda = loader::open_backend(program_dir(), "cuda");
+  loader::ModuleOutcome cuda = loader::open_backend(program_dir(), automatic ? "cuda" : name);
   if (cuda.backend != nullptr) return std::move(cuda.backend);
   if (!automatic) {
-    return core::Error{core::Code::kUnavailable, fmt::format("--backend cuda: {}", cuda.message),
-                       "backend"};
+    return core::Error{core::Code::kUnavailable,
+                       fmt::format("--backend {}: {}", name, cuda.message), "backend"};
   }
   if (worth_a_line(cuda.absence))
     fmt::print(stderr, "hadal: on the CPU, not the GPU: {}\n", cuda.message);

@@ -13,11 +13,13 @@
 #include <cmath>
 #include <cstdio>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include <fmt/format.h>
 #include <sys/resource.h>
 
+#include "base/core/sha256.h"
 #include "compute/weights/layout.h"
 #include "main/cmd_bench_limits.h"
 #include "main/commands.h"
@@ -135,12 +137,13 @@ class StepBench {
             "0f}"
             ","
             "\"gflop\":{:.2f},\"median_ms\":{:.3f},\"spread\":{:.4f},\"tokens_s\":{:.3f},"
-            "\"read_gb_s\":{:.3f},\"peak_gflop_s\":{:.2f},\"limit_ms\":{:.3f},\"share\":{:.4f}}}\n",
+            "\"read_gb_s\":{:.3f},\"peak_gflop_s\":{:.2f},\"limit_ms\":{:.3f},\"share\":{:.4f},"
+            "\"logits\":\"{}\"}}\n",
             m.name,
             loaded_.backend->device().reads_host_memory() ? cpu_model_name()
                                                           : loaded_.backend->device().description(),
             m.tokens, m.bytes, 2e-9 * m.macs, m.seconds.median * 1e3, m.seconds.spread, tokens,
-            read / 1e9, peak_flops / 1e9, limit * 1e3, share);
+            read / 1e9, peak_flops / 1e9, limit * 1e3, share, m.logits);
       } else {
         fmt::print(
             "{:<10}{:>10.2f} ms{:>8.1f}% spread{:>10.2f} tokens/s   limit {:>9.2f} ms: {:.1f}%\n",
@@ -156,6 +159,7 @@ class StepBench {
     std::string name;
     double tokens, bytes, macs;
     Spread seconds;
+    std::string logits;  // a digest of the last ones, to compare runs by
   };
 
   // Time goes with the bytes that a step touches.
@@ -229,6 +233,17 @@ class StepBench {
     return {};
   }
 
+  core::Result<std::string> digest_of_logits(int32_t n_rows) {
+    std::vector<float> values(static_cast<size_t>(n_rows) *
+                              static_cast<size_t>(loaded_.config.vocab));
+    const size_t bytes = values.size() * sizeof(float);
+    loaded_.backend->device().copy(*stream_, values.data(), logits_.data(), bytes);
+    HADAL_TRY_VOID(stream_->synchronize());
+    core::Sha256 digest;
+    digest.add(values.data(), bytes);
+    return fmt::format("{:02x}", fmt::join(digest.finish(), ""));
+  }
+
   core::Status prefill() {
     const int32_t n = options_.prompt;
     const int32_t chunk = options_.model.prefill_chunk > 0 ? options_.model.prefill_chunk : 512;
@@ -256,7 +271,8 @@ class StepBench {
       }
       seconds.push_back(sum);
     }
-    measured_.push_back({"prefill", static_cast<double>(n), 0, macs, summarise(seconds)});
+    HADAL_TRY(std::string digest, digest_of_logits(1));
+    measured_.push_back({"prefill", static_cast<double>(n), 0, macs, summarise(seconds), digest});
     return {};
   }
 
@@ -275,8 +291,10 @@ class StepBench {
       if (at >= kDecodePrompt + kWarmSteps) seconds.push_back(s);
     }
     const double macs = n_seqs * (weights_.lower_macs + weights_.upper_macs + weights_.head_macs);
+    HADAL_TRY(std::string digest, digest_of_logits(n_seqs));
     measured_.push_back({fmt::format("decode_{}", n_seqs), static_cast<double>(n_seqs),
-                         step_bytes(loaded_.config, weights_, n_seqs), macs, summarise(seconds)});
+                         step_bytes(loaded_.config, weights_, n_seqs), macs, summarise(seconds),
+                         digest});
     return {};
   }
 

@@ -1,4 +1,5 @@
-// conformance_cuda [NAME-PART]: every op on the GPU against the host, one line an output. It needs
+// conformance_cuda [--small] [--backend cuda:overlap] [NAME-PART]: every op on the GPU against the
+// host, one line an output. --small leaves out what takes minutes under a memory checker. It needs
 // libhadal_cuda.so beside it and no source tree. Exit 0: all within bounds; 1: not; 2: no GPU.
 #include <cstdio>
 #include <filesystem>
@@ -12,9 +13,9 @@
 namespace hadal::test {
 namespace {
 
-int run(const std::string& part) {
+int run(const std::string& backend, const std::string& part, bool small) {
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
-  loader::ModuleOutcome cuda = loader::open_backend(self.parent_path().string(), "cuda");
+  loader::ModuleOutcome cuda = loader::open_backend(self.parent_path().string(), backend);
   if (cuda.backend == nullptr) {
     std::fprintf(stderr, "conformance_cuda: %s\n", cuda.message.c_str());
     return 2;
@@ -32,7 +33,7 @@ int run(const std::string& part) {
   for (OpCase& c : alone_cases()) cases.push_back(std::move(c));
   int n = 0, bad = 0;
   for (const OpCase& c : cases) {
-    if (c.name.find(part) == std::string::npos) continue;
+    if (c.name.find(part) == std::string::npos || (small && c.large)) continue;
     Bench reference(**host);
     const std::vector<Output> want = c.run(reference);
     Bench bench(*cuda.backend, &want);
@@ -53,5 +54,17 @@ int run(const std::string& part) {
 }  // namespace hadal::test
 
 int main(int argc, char** argv) {
-  return hadal::test::run(argc > 1 ? argv[1] : "");
+  std::string backend = "cuda", part;
+  bool small = false;
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    if (argument == "--small") {
+      small = true;
+    } else if (argument == "--backend" && i + 1 < argc) {
+      backend = argv[++i];
+    } else {
+      part = argument;
+    }
+  }
+  return hadal::test::run(backend, part, small);
 }

@@ -68,6 +68,7 @@ class Bench {
 struct OpCase {
   std::string name;
   std::function<std::vector<Output>(Bench&)> run;
+  bool large = false;  // minutes under a memory checker
 };
 std::vector<OpCase>
 dense_cases();  // rope, embed, boundary, linear, route, experts, final norm, Engram

@@ -49,33 +49,71 @@ __device__ __forceinline__ void bulk_copy(void* to, const void* from, uint32_t b
       : "memory");
 }
 
-// Everything that earlier kernels of the stream wrote is visible after this. Before it, a kernel
-// launched by launch_overlapped() may read weights only, and write nothing.
+// Kernels that overlap. A kernel launched so may start while the one before it in its stream still
+// runs. These rules make that safe, whatever stands before and behind it:
+//
+//   (1) every block calls wait_for_previous(), and none ends before that;
+//   (2) before it, a kernel reads only what no kernel of a step writes (weights, its parameters),
+//       and writes no memory that others see;
+//   (3) who does more before it says why that is safe (thin_down_kernel);
+//   (4) what the kernel just before wrote is not read by the read-only path (__ldg), which asks for
+//       memory that nobody writes while the kernel lives. Older results are complete when it
+//       starts, if the one before called let_next_start() behind its wait.
+//
+// Then behind wait_for_previous() in kernel n all kernels before it are complete, and what they
+// wrote is visible. By induction: the wait ends when kernel n - 1 has ended. That one ended behind
+// its own wait (1), or had been launched without overlap and started when kernel n - 2 had ended;
+// so kernels up to n - 2 are complete too. Hence no kernel overwrites what an earlier one still
+// reads, and scratch may be used again by the very next kernel.
+//
+// let_next_start() only says how early the next kernel's blocks may take their places and fetch
+// their weights. Behind wait_for_previous() it leaves at most two kernels of a stream on the GPU.
+
+// Everything that earlier kernels of the stream wrote is visible after this.
 __device__ __forceinline__ void wait_for_previous() {
   asm volatile("griddepcontrol.wait;" ::: "memory");
 }
-// The next kernel may start. Only after wait_for_previous(): then whatever precedes this kernel is
-// complete when the next one runs.
+// The next kernel may start, once all blocks have said so or ended.
 __device__ __forceinline__ void let_next_start() {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
+// The first thing in a kernel that launch_following() launches.
+__device__ __forceinline__ void follow_previous(bool overlap) {
+  if (!overlap) return;
+  wait_for_previous();
+  let_next_start();
+}
 
-// A launch that may begin while the kernel before it ends. The kernel calls wait_for_previous() in
-// every block.
+// A launch that may begin while the kernel before it ends, if `overlap`. `cluster`: blocks of a
+// cluster, 1 for none and for a kernel that has its own __cluster_dims__.
 template <class... Parameters, class... Arguments>
-void launch_overlapped(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes,
-                       cudaStream_t stream, Arguments&&... arguments) {
-  cudaLaunchAttribute attribute = {};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
+void launch_following(bool overlap, unsigned cluster, void (*kernel)(Parameters...), dim3 grid,
+                      dim3 block, size_t shared_bytes, cudaStream_t stream,
+                      Arguments&&... arguments) {
+  cudaLaunchAttribute attributes[2] = {};
   cudaLaunchConfig_t config = {};
   config.gridDim = grid;
   config.blockDim = block;
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
+  config.attrs = attributes;
+  if (overlap) {
+    attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (cluster > 1) {
+    attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
+    attributes[config.numAttrs++].val.clusterDim = {cluster, 1, 1};
+  }
   cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);
+}
+
+// The same for kernels that always overlap: they call wait_for_previous() in every block.
+template <class... Parameters, class... Arguments>
+void launch_overlapped(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes,
+                       cudaStream_t stream, Arguments&&... arguments) {
+  launch_following(true, 1, kernel, grid, block, shared_bytes, stream,
+                   static_cast<Arguments&&>(arguments)...);
 }
 
 }  // namespace hadal::cuda

@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "compute/backends/cuda/async_copy.cuh"
 #include "compute/backends/cuda/attend.h"
 #include "compute/backends/cuda/attend_hopper.h"
 #include "compute/backends/cuda/attend_job.cuh"
@@ -112,6 +113,7 @@ __device__ void mix_block(const Shared& s, int d) {
 __global__ void __launch_bounds__(kThreads) attend_kernel(const __grid_constant__ AttendJob job) {
   extern __shared__ float memory[];
   __shared__ uint64_t there;
+  follow_previous(job.overlap);
   const int row = static_cast<int>(blockIdx.x), h0 = static_cast<int>(blockIdx.y) * kHeads;
   const int d = job.d_head, n = min(kHeads, job.n_heads - h0);
   const Shared s = carve(memory, d);
@@ -158,8 +160,9 @@ __global__ void __launch_bounds__(kThreads) attend_kernel(const __grid_constant_
   }
 }
 
-AttendJob job_of(const ops::AttendArgs& args) {
+AttendJob job_of(const ops::AttendArgs& args, const Gpu& gpu) {
   AttendJob job{};
+  job.overlap = gpu.overlap;
   job.step = step_view(*args.rows);
   job.has_source = args.source >= 0;
   if (job.has_source) job.source = source_view(*args.kv, *args.layout, args.source);
@@ -198,7 +201,7 @@ uint64_t sparse_attend_scratch_bytes(const ops::Ops::Limits&) {
 void launch_sparse_attend(const ops::AttendArgs& args, ops::Ops::Scratch, const Gpu& gpu,
                           cudaStream_t stream) {
   if (args.n_rows == 0) return;
-  const AttendJob job = job_of(args);
+  const AttendJob job = job_of(args, gpu);
   const auto listed = args.source >= 0 ? static_cast<int>(args.list.n_cols) : 0;
   if (attend_hopper_takes(job, args.window + listed, gpu)) {
     if (attend_cluster_takes(job, args.window + listed, gpu))
@@ -211,7 +214,7 @@ void launch_sparse_attend(const ops::AttendArgs& args, ops::Ops::Scratch, const 
                        static_cast<int>(bytes));
   const dim3 grid(static_cast<unsigned>(args.n_rows),
                   static_cast<unsigned>((job.n_heads + kHeads - 1) / kHeads));
-  attend_kernel<<<grid, kThreads, bytes, stream>>>(job);
+  launch_following(job.overlap, 1, attend_kernel, grid, dim3(kThreads), bytes, stream, job);
 }
 
 }  // namespace hadal::cuda

@@ -1,5 +1,6 @@
 #include <cooperative_groups.h>
 
+#include "compute/backends/cuda/async_copy.cuh"
 #include "compute/backends/cuda/attend_fetch.cuh"
 #include "compute/backends/cuda/attend_hopper.h"
 #include "compute/backends/cuda/attend_softmax.cuh"
@@ -214,6 +215,7 @@ __global__ void __cluster_dims__(kBlocks, 1, 1) __launch_bounds__(kThreads, 1)
   extern __shared__ uint8_t raw[];
   uint8_t* shared =
       raw + (1024 - static_cast<uint32_t>(__cvta_generic_to_shared(raw)) % 1024) % 1024;
+  follow_previous(job.overlap);
   const cg::cluster_group cluster = cg::this_cluster();
   const int row = static_cast<int>(blockIdx.x) / kBlocks;
   const int thread = static_cast<int>(threadIdx.x);
@@ -298,8 +300,9 @@ bool attend_cluster_takes(const AttendJob& job, int most_places, const Gpu& gpu)
 void launch_attend_cluster(const AttendJob& job, cudaStream_t stream) {
   cudaFuncSetAttribute(attend_cluster_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                        kSharedBytes);
-  attend_cluster_kernel<<<static_cast<unsigned>(job.n_rows * kBlocks), kThreads, kSharedBytes,
-                          stream>>>(job);
+  launch_following(job.overlap, 1, attend_cluster_kernel,
+                   dim3(static_cast<unsigned>(job.n_rows * kBlocks)), dim3(kThreads), kSharedBytes,
+                   stream, job);
 }
 
 }  // namespace hadal::cuda

@@ -117,7 +117,7 @@ __device__ void list_addresses(const AttendJob& job, int row, int thread, uint64
 #pragma unroll
   for (int i = 0; i < kTurns; ++i) {
     const int listed = i * kThreads + thread - job.window;
-    entry[i] = listed >= 0 && listed < keys.n_list ? __ldg(keys.list + listed) : -1;
+    entry[i] = listed >= 0 && listed < keys.n_list ? keys.list[listed] : -1;
   }
 #pragma unroll
   for (int i = 0; i < kTurns; ++i) {

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "compute/backends/cuda/async_copy.cuh"
 #include "compute/backends/cuda/attend_fetch.cuh"
 #include "compute/backends/cuda/attend_hopper.h"
 #include "compute/backends/cuda/attend_softmax.cuh"
@@ -261,6 +262,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory");
   }
   __syncthreads();
+  follow_previous(job.overlap);
   // 256 threads of 176 registers and 256 of 80 are the 512 of 128 that the block starts with.
   if (threadIdx.x < kConsumers) {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 176;\n");
@@ -294,7 +296,8 @@ void launch_attend_hopper(const AttendJob& job, const Gpu& gpu, cudaStream_t str
   cudaFuncSetAttribute(attend_hopper_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                        kSharedBytes);
   const auto grid = static_cast<unsigned>(std::min(job.n_rows, gpu.sm_count));
-  attend_hopper_kernel<<<grid, kThreads, kSharedBytes, stream>>>(job);
+  launch_following(job.overlap, 1, attend_hopper_kernel, dim3(grid), dim3(kThreads), kSharedBytes,
+                   stream, job);
 }
 
 }  // namespace hadal::cuda

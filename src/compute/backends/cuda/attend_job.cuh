@@ -29,6 +29,7 @@ struct AttendJob {
   int32_t n_rows, n_heads, d_head, d_rope, window;
   float scale;  // d_head^-0.5
   bool upper, has_source;
+  bool overlap;  // async_copy.cuh
 };
 
 // One row's keys by place: the window's positions oldest first, then from place `window` on the

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "base/core/check.h"
+#include "compute/backends/cuda/async_copy.cuh"
 #include "compute/backends/cuda/boundary.h"
 #include "compute/backends/cuda/boundary_mix.cuh"
 #include "compute/backends/cuda/boundary_plain.cuh"
@@ -11,8 +12,9 @@
 namespace hadal::cuda {
 namespace {
 
-BoundaryTerms terms_of(const ops::BoundaryArgs& a, ops::Ops::Scratch scratch) {
+BoundaryTerms terms_of(const ops::BoundaryArgs& a, ops::Ops::Scratch scratch, const Gpu& gpu) {
   BoundaryTerms p = {};
+  p.overlap = gpu.overlap;
   p.c = a.n_streams;
   p.d = a.d_hidden;
   p.n_rows = a.n_rows;
@@ -54,16 +56,8 @@ bool aligned(const void* p, int64_t stride) {
   return reinterpret_cast<uintptr_t>(p) % 16 == 0 && stride * 2 % 16 == 0;
 }
 
-cudaLaunchConfig_t launch_shape(dim3 grid, int threads, size_t smem, cudaStream_t stream) {
-  cudaLaunchConfig_t config = {};
-  config.gridDim = grid;
-  config.blockDim = dim3(static_cast<unsigned>(threads));
-  config.dynamicSmemBytes = smem;
-  config.stream = stream;
-  return config;
-}
-
-void launch_rows(const BoundaryTerms& p, int64_t n, const Gpu& gpu, cudaStream_t stream) {
+void launch_rows(const BoundaryTerms& p, int64_t n, bool overlap, const Gpu& gpu,
+                 cudaStream_t stream) {
   HADAL_CHECK(aligned(p.streams, p.d) && aligned(p.y, p.y_stride) && aligned(p.h, p.h_stride) &&
                   aligned(p.tap, p.tap_stride) && aligned(p.norm, 0),
               "a boundary's rows begin at multiples of 16 bytes");
@@ -71,42 +65,31 @@ void launch_rows(const BoundaryTerms& p, int64_t n, const Gpu& gpu, cudaStream_t
   constexpr int64_t kFewRows = 16;
   if (n > kFewRows) {
     const int64_t blocks = std::min<int64_t>(n, std::max(1, gpu.sm_count));
-    boundary_block_kernel<<<static_cast<unsigned>(blocks), kBlockThreads, 0, stream>>>(p, n);
+    launch_following(overlap, 1, boundary_block_kernel, dim3(static_cast<unsigned>(blocks)),
+                     dim3(kBlockThreads), 0, stream, p, n);
     return;
   }
-  const int slices = MixShape{p.d}.n_slices();
-  cudaLaunchConfig_t config =
-      launch_shape(dim3(static_cast<unsigned>(n * slices)), kClusterThreads, 0, stream);
-  cudaLaunchAttribute cluster = {};
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim = {static_cast<unsigned>(slices), 1, 1};
-  config.attrs = &cluster;
-  config.numAttrs = 1;
-  cudaLaunchKernelEx(&config, boundary_cluster_kernel, p);
+  const auto slices = static_cast<unsigned>(MixShape{p.d}.n_slices());
+  launch_following(overlap, slices, boundary_cluster_kernel,
+                   dim3(static_cast<unsigned>(n) * slices), dim3(kClusterThreads), 0, stream, p);
 }
 
 // Both start while the kernel before still runs, and wait in the kernel: the first has fetched its
-// weights by then.
-void launch_mix(const BoundaryTerms& p, const Gpu& gpu, cudaStream_t stream) {
+// weights by then. At the begin of a branch the first one waits for all of the kernel before it.
+void launch_mix(const BoundaryTerms& p, bool overlap, const Gpu& gpu, cudaStream_t stream) {
   const MixShape shape{p.d};
   const int n_parts = shape.n_groups() * MixShape::kParts;
   // A tile a block, until every multiprocessor has as many blocks as shared memory has room for.
   const int full = std::max(1, 4 * gpu.sm_count / n_parts);
   const bool many = p.n_tiles() > full;
-  cudaLaunchConfig_t config = launch_shape(
+  launch_following(
+      overlap, 1, many ? boundary_mix_kernel<true> : boundary_mix_kernel<false>,
       dim3(static_cast<unsigned>(n_parts), static_cast<unsigned>(many ? full : p.n_tiles())),
-      32 * (many ? kManyTilesWarps : kFewTilesWarps), kMixSmem, stream);
-  cudaLaunchAttribute early = {};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &early;
-  config.numAttrs = 1;
-  cudaLaunchKernelEx(&config, many ? boundary_mix_kernel<true> : boundary_mix_kernel<false>, p,
-                     shape);
-  config.gridDim = dim3(static_cast<unsigned>((p.n_mix + kFinishRows - 1) / kFinishRows));
-  config.blockDim = dim3(kFinishRows * 32);
-  config.dynamicSmemBytes = 0;
-  cudaLaunchKernelEx(&config, boundary_finish_kernel, p, shape);
+      dim3(32 * static_cast<unsigned>(many ? kManyTilesWarps : kFewTilesWarps)), kMixSmem, stream,
+      p, shape);
+  launch_overlapped(boundary_finish_kernel,
+                    dim3(static_cast<unsigned>((p.n_mix + kFinishRows - 1) / kFinishRows)),
+                    dim3(kFinishRows * 32), 0, stream, p, shape);
 }
 
 }  // namespace
@@ -142,18 +125,31 @@ uint64_t boundary_scratch_bytes(const ops::Ops::Limits& limits) {
          scratch_padded(tiles * parts * kTileRows * MixShape::kOutputs * 4);
 }
 
+uint64_t branch_scratch_bytes() {
+  ops::Ops::Limits widest;
+  widest.max_rows = kBranchRows;
+  widest.d_hidden = MixShape::kMaxSlices * MixShape::kSliceChannels;
+  return boundary_scratch_bytes(widest);
+}
+
 void launch_boundary(const ops::BoundaryArgs& args, ops::Ops::Scratch scratch, const Gpu& gpu,
-                     cudaStream_t stream) {
+                     MixBranch* branch, cudaStream_t stream) {
   HADAL_CHECK(args.n_streams >= 1 && args.n_streams <= kPlainStreams, "hc_mult above 8");
-  const BoundaryTerms p = terms_of(args, scratch);
+  const bool forks = branch != nullptr && branch->serves(stream) && args.n_mix <= kBranchRows;
+  const BoundaryTerms p = terms_of(args, forks ? branch->scratch() : scratch, gpu);
   const int64_t n = std::max({p.n_rows, p.n_expand, p.n_mix});
   if (n == 0) return;
+  const bool joined = branch != nullptr && branch->join(stream);
   if (!mix_is_packed(args.n_streams, args.d_hidden)) {
     boundary_plain_kernel<<<static_cast<unsigned>(n), kPlainThreads, 0, stream>>>(p);
     return;
   }
-  launch_rows(p, n, gpu, stream);
-  if (p.mix != nullptr) launch_mix(p, gpu, stream);
+  // Overlap is between a kernel and the one before it: behind a join there are two.
+  launch_rows(p, n, gpu.overlap && !joined, gpu, stream);
+  if (p.mix == nullptr) return;
+  if (!forks) return launch_mix(p, true, gpu, stream);
+  launch_mix(p, false, gpu, branch->fork(stream));
+  branch->end();
 }
 
 }  // namespace hadal::cuda

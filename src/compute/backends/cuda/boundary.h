@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 
 #include "compute/backends/cuda/gpu.h"
+#include "compute/backends/cuda/mix_branch.h"
 #include "compute/device/device.h"
 #include "compute/ops/ops.h"
 
@@ -33,9 +34,14 @@ core::Result<std::unique_ptr<ops::Linear>> make_mix(const ops::WeightSource& sou
 
 // Three kernels: the sub-layer's input, which needs only the pre of the site before; then the
 // product and the end of the mix of the coming site. Rows of streams, y, h and tap must begin at
-// multiples of 16 bytes when the shape is a packed one.
+// multiples of 16 bytes when the shape is a packed one. With a `branch` (or null) that serves the
+// stream, product and end of the mix of up to kBranchRows rows go there.
 void launch_boundary(const ops::BoundaryArgs& args, ops::Ops::Scratch scratch, const Gpu& gpu,
-                     cudaStream_t stream);
+                     MixBranch* branch, cudaStream_t stream);
 uint64_t boundary_scratch_bytes(const ops::Ops::Limits& limits);
+
+inline constexpr int32_t kBranchRows = 256;
+// Of a branch, for every packed shape.
+uint64_t branch_scratch_bytes();
 
 }  // namespace hadal::cuda

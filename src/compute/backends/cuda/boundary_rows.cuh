@@ -2,6 +2,7 @@
 
 #include <cooperative_groups.h>
 
+#include "compute/backends/cuda/async_copy.cuh"
 #include "compute/backends/cuda/boundary_terms.cuh"
 #include "compute/backends/cuda/elements.cuh"
 #include "compute/backends/cuda/mix_pack.h"
@@ -178,7 +179,8 @@ __global__ void __launch_bounds__(kClusterThreads) boundary_cluster_kernel(Bound
   __shared__ float2 units[kSliceUnits];
   __shared__ float2 slices[MixShape::kMaxSlices];
   __shared__ float coefficients[24];
-  asm volatile("griddepcontrol.launch_dependents;");
+  if (p.overlap) wait_for_previous();
+  let_next_start();
   const cg::cluster_group cluster = cg::this_cluster();
   const int n_slices = static_cast<int>(cluster.num_blocks());
   const int slice = static_cast<int>(cluster.block_rank());
@@ -216,7 +218,8 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
   __shared__ float2 units[2][kBlockThreads];
   __shared__ float2 slices[2][MixShape::kMaxSlices];
   __shared__ float coefficients[2][24];
-  asm volatile("griddepcontrol.launch_dependents;");
+  if (p.overlap) wait_for_previous();
+  let_next_start();
   const int me = threadIdx.x, n_units = static_cast<int>(p.d / kUnitChannels);
   const int n_slices = (n_units + kSliceUnits - 1) / kSliceUnits;
   RowUnit unit = {};

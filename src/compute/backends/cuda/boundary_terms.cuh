@@ -29,6 +29,7 @@ struct BoundaryTerms {
   float* pre;
   int32_t sinkhorn_iters;
   float hc_eps, norm_eps;
+  bool overlap;  // the rows' kernel may run beside the one before it
   // scratch
   float* squares;  // [n_mix] sum of squares of a row's streams
   float* partial;  // [tiles][parts][16][24]

@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include "compute/backends/cuda/boundary.h"
 #include "compute/backends/cuda/cuda_device.h"
 #include "compute/backends/cuda/cuda_ops.h"
 #include "compute/backends/cuda/peaks.h"
@@ -19,8 +20,10 @@ constexpr int kMinMajor = 9;  // Hopper: its instructions are in the kernels
 
 class CudaBackend final : public ops::Backend {
  public:
-  CudaBackend(const Gpu& gpu, std::string description)
-      : device_(gpu, std::move(description)), ops_(gpu, device_) {}
+  CudaBackend(const Gpu& gpu, std::string description, std::unique_ptr<MixBranch> branch)
+      : branch_(std::move(branch)),
+        device_(gpu, std::move(description), branch_.get()),
+        ops_(gpu, device_, branch_.get()) {}
   std::string_view name() const override { return "cuda"; }
   device::Device& device() override { return device_; }
   ops::Ops& ops() override { return ops_; }
@@ -33,6 +36,7 @@ class CudaBackend final : public ops::Backend {
   }
 
  private:
+  const std::unique_ptr<MixBranch> branch_;  // null without overlap
   CudaDevice device_;
   CudaOps ops_;
 };
@@ -56,7 +60,12 @@ std::string driver_text() {
       text(driver), text(runtime));
 }
 
-core::Result<std::unique_ptr<ops::Backend>> make(Absence& absence) {
+core::Result<std::unique_ptr<ops::Backend>> make(std::string_view option, Absence& absence) {
+  const bool overlap = option == "overlap";
+  if (!option.empty() && !overlap) {
+    return absent(absence, Absence::kFailed,
+                  fmt::format("it has no option {}; cuda and cuda:overlap are known", option));
+  }
   int n = 0;
   cudaError_t error = cudaGetDeviceCount(&n);
   if (error == cudaErrorInsufficientDriver || error == cudaErrorStubLibrary ||
@@ -84,10 +93,22 @@ core::Result<std::unique_ptr<ops::Backend>> make(Absence& absence) {
                    .cc_major = p.major,
                    .cc_minor = p.minor,
                    .smem_optin = p.sharedMemPerBlockOptin,
-                   .l2_bytes = static_cast<size_t>(p.l2CacheSize)};
+                   .l2_bytes = static_cast<size_t>(p.l2CacheSize),
+                   .overlap = overlap};
+  std::unique_ptr<MixBranch> branch;
+  if (overlap) {
+    auto second = MixBranch::make(branch_scratch_bytes());
+    if (!second) {
+      return absent(absence, Absence::kFailed,
+                    fmt::format("{} does not work: {}", p.name, second.error().message));
+    }
+    branch = std::move(second).value();
+  }
   auto made = std::make_unique<CudaBackend>(
-      gpu, fmt::format("{}, {} multiprocessors, {:.0f} GB", p.name, p.multiProcessorCount,
-                       static_cast<double>(p.totalGlobalMem) / 1e9));
+      gpu,
+      fmt::format("{}, {} multiprocessors, {:.0f} GB{}", p.name, p.multiProcessorCount,
+                  static_cast<double>(p.totalGlobalMem) / 1e9, overlap ? ", overlap" : ""),
+      std::move(branch));
   // Opens the context, and fails where the module has no code for this architecture.
   auto trial = made->device().allocate(256, device::Memory::kDevice);
   if (!trial) {

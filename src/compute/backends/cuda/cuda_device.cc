@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "compute/backends/cuda/mix_branch.h"
+
 namespace hadal::cuda {
 namespace {
 
@@ -190,7 +192,9 @@ core::Result<std::unique_ptr<device::Recording>> CudaDevice::record(
   if (error != cudaSuccess) return cuda_error("work before a recording", error);
   error = cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal);
   if (error != cudaSuccess) return refused("recording a step", error);
+  if (branch_ != nullptr) branch_->start(s);
   work();
+  if (branch_ != nullptr) branch_->stop(s);
   // A launch that fails does not end the recording: it would miss the kernel at every play.
   const cudaError_t launched = cudaGetLastError();
   cudaGraph_t graph = nullptr;

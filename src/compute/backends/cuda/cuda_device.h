@@ -10,6 +10,8 @@
 
 namespace hadal::cuda {
 
+class MixBranch;
+
 // The text of a failed call of the runtime: what was tried, what it said.
 core::Error cuda_error(const char* tried, cudaError_t error);
 
@@ -34,7 +36,9 @@ inline cudaStream_t raw(device::Stream& stream) {
 // allocation, host memory is pinned.
 class CudaDevice final : public device::Device {
  public:
-  CudaDevice(Gpu gpu, std::string description) : gpu_(gpu), description_(std::move(description)) {}
+  // `branch`: told of recordings, or null. Outlives the device.
+  CudaDevice(Gpu gpu, std::string description, MixBranch* branch)
+      : gpu_(gpu), description_(std::move(description)), branch_(branch) {}
 
   const Gpu& gpu() const { return gpu_; }
   std::string description() const override { return description_; }
@@ -58,6 +62,7 @@ class CudaDevice final : public device::Device {
  private:
   const Gpu gpu_;
   const std::string description_;
+  MixBranch* const branch_;
 };
 
 }  // namespace hadal::cuda

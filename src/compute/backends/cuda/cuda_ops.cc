@@ -49,7 +49,7 @@ void CudaOps::embed_streams(const ops::EmbedArgs& args, ops::Stream& stream) {
   launch_embed_streams(args, gpu_, raw(stream));
 }
 void CudaOps::boundary(const ops::BoundaryArgs& args, Scratch scratch, ops::Stream& stream) {
-  launch_boundary(args, scratch, gpu_, raw(stream));
+  launch_boundary(args, scratch, gpu_, branch_, raw(stream));
 }
 void CudaOps::linear(const ops::LinearArgs& args, Scratch scratch, ops::Stream& stream) {
   launch_linear(args, scratch, gpu_, raw(stream));

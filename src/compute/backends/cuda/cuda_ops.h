@@ -8,10 +8,14 @@
 
 namespace hadal::cuda {
 
+class MixBranch;
+
 // The op set on a GPU: each member calls the launch function of its op. Const after construction.
 class CudaOps final : public ops::Ops {
  public:
-  CudaOps(const Gpu& gpu, device::Device& device) : gpu_(gpu), device_(device) {}
+  // `branch`: of recordings, or null. Outlives the ops.
+  CudaOps(const Gpu& gpu, device::Device& device, MixBranch* branch)
+      : gpu_(gpu), device_(device), branch_(branch) {}
   std::string_view name() const override { return "cuda"; }
 
   core::Result<std::unique_ptr<ops::Linear>> make_linear(
@@ -44,6 +48,7 @@ class CudaOps final : public ops::Ops {
  private:
   const Gpu gpu_;
   device::Device& device_;
+  MixBranch* const branch_;
 };
 
 }  // namespace hadal::cuda

@@ -1,3 +1,4 @@
+#include "compute/backends/cuda/async_copy.cuh"
 #include "compute/backends/cuda/elements.cuh"
 #include "compute/backends/cuda/f32_product.h"
 
@@ -13,10 +14,12 @@ struct Call {
   uint16_t* y;
   float* y_f32;
   int64_t y_stride;
+  bool overlap;
 };
 
 // One warp an output.
 __global__ void __launch_bounds__(kWarps * 32) f32_product_kernel(Call call) {
+  follow_previous(call.overlap);
   const int lane = threadIdx.x % 32;
   const int64_t k = call.w.k, width = static_cast<int64_t>(call.w.n) * call.w.n_groups;
   for (int64_t job = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
@@ -41,8 +44,10 @@ __global__ void __launch_bounds__(kWarps * 32) f32_product_kernel(Call call) {
 
 void launch_f32_product(const Packed& weight, device::Matrix<const uint16_t> x, uint16_t* y,
                         float* y_f32, int64_t y_stride, const Gpu& gpu, cudaStream_t stream) {
-  const Call call = {weight.view(), x.data, x.stride, x.n_rows, y, y_f32, y_stride};
-  f32_product_kernel<<<static_cast<unsigned>(gpu.sm_count) * 8, kWarps * 32, 0, stream>>>(call);
+  const Call call = {weight.view(), x.data, x.stride, x.n_rows, y, y_f32, y_stride, gpu.overlap};
+  launch_following(gpu.overlap, 1, f32_product_kernel,
+                   dim3(static_cast<unsigned>(gpu.sm_count) * 8), dim3(kWarps * 32), 0, stream,
+                   call);
 }
 
 }  // namespace hadal::cuda

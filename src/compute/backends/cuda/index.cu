@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "compute/backends/cuda/async_copy.cuh"
 #include "compute/backends/cuda/elements.cuh"
 #include "compute/backends/cuda/index.h"
 #include "compute/backends/cuda/index_fast.h"
@@ -40,6 +41,7 @@ template <int kGroups>
 __global__ void __launch_bounds__(kScoreThreads)
     score_kernel(const __grid_constant__ IndexJob job) {
   extern __shared__ uint32_t shared[];
+  follow_previous(job.overlap);
   const int row = job.first_row + static_cast<int>(blockIdx.y);
   const Domain domain(job, row);
   if (trivial(job, row, domain)) return;
@@ -99,8 +101,9 @@ __global__ void __launch_bounds__(kScoreThreads)
   }
 }
 
-IndexJob job_of(const ops::IndexArgs& args) {
+IndexJob job_of(const ops::IndexArgs& args, const Gpu& gpu) {
   IndexJob job{};
+  job.overlap = gpu.overlap;
   job.step = step_view(*args.rows);
   job.source = source_view(*args.kv, *args.layout, args.source);
   job.iq = args.iq.data;
@@ -136,7 +139,8 @@ void launch_score(const IndexJob& job, int rows, const Gpu& gpu, cudaStream_t st
   const dim3 grid(static_cast<unsigned>(std::min(chunks, wanted)), static_cast<unsigned>(rows));
   const int groups = job.d_index / 32;
   const auto shared = static_cast<size_t>(job.n_heads * (job.d_index / 4 + groups + 1)) * 4;
-  score_kernel<kGroups><<<grid, kScoreThreads, shared, stream>>>(job);
+  launch_following(job.overlap, 1, score_kernel<kGroups>, grid, dim3(kScoreThreads), shared, stream,
+                   job);
 }
 
 constexpr int64_t rank_stride(int64_t entries) {
@@ -155,7 +159,7 @@ void launch_index_select(const ops::IndexArgs& args, ops::Ops::Scratch scratch, 
                          cudaStream_t stream) {
   if (args.n_rows == 0) return;
   HADAL_CHECK(args.d_index % 32 == 0 && args.d_index <= 256, "index_select: index head width");
-  IndexJob job = job_of(args);
+  IndexJob job = job_of(args, gpu);
   job.stride = std::max<int64_t>(rank_stride(args.rows->max_end / job.source.ratio), 64);
   const auto fit = static_cast<int64_t>(std::min(scratch.bytes, kRankBytes)) / (job.stride * 4);
   const int64_t tile = std::clamp<int64_t>(fit, 1, 1024);

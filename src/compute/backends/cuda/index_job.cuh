@@ -26,6 +26,7 @@ struct IndexJob {
   float constant;  // (d_index * n_heads)^-0.5
   bool make_pool, use_pool;
   bool aligned;  // key codes start at multiples of 16 bytes
+  bool overlap;  // async_copy.cuh
 
   __device__ int visible(int row) const { return (step.positions[row] + 1) / source.ratio; }
 };

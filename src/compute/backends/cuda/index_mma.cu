@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "compute/backends/cuda/async_copy.cuh"
 #include "compute/backends/cuda/elements.cuh"
 #include "compute/backends/cuda/index_fast.h"
 
@@ -85,7 +86,7 @@ struct Scorer {
     for (int j = 0; j < 2; ++j) {
       const int h = head(n, lane % 4 * 2 + j);
       scales[j] = __ldg(reinterpret_cast<const uint32_t*>(iq + h * kRecord + 64));
-      weight[j] = snap_bf16(__ldg(job.hw + row * job.hw_stride + h));
+      weight[j] = snap_bf16(job.hw[row * job.hw_stride + h]);
     }
     if (lane < 4) q.weight[n][lane] = {weight[0], weight[1]};
 #pragma unroll
@@ -190,6 +191,7 @@ template <bool kShared>
 __global__ void __launch_bounds__(kWarps * 32, 3)
     score_mma_kernel(const __grid_constant__ IndexJob job, int n_rows) {
   __shared__ Query queries[kShared ? 1 : kWarps];
+  follow_previous(job.overlap);
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int of_tile =
       kShared ? static_cast<int>(blockIdx.y) : static_cast<int>(blockIdx.y) * kWarps + warp;
@@ -249,10 +251,8 @@ void launch_score_mma(const IndexJob& job, int rows, const Gpu& gpu, cudaStream_
   const int64_t most = (job.stride + keys - 1) / keys;
   const int64_t wanted = std::max<int64_t>(1, 3 * gpu.sm_count / in_y);  // three blocks fit
   const dim3 grid(static_cast<unsigned>(std::min(most, wanted)), static_cast<unsigned>(in_y));
-  if (shared)
-    score_mma_kernel<true><<<grid, kWarps * 32, 0, stream>>>(job, rows);
-  else
-    score_mma_kernel<false><<<grid, kWarps * 32, 0, stream>>>(job, rows);
+  launch_following(job.overlap, 1, shared ? score_mma_kernel<true> : score_mma_kernel<false>, grid,
+                   dim3(kWarps * 32), 0, stream, job, rows);
 }
 
 }  // namespace hadal::cuda

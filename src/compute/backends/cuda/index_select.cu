@@ -2,6 +2,7 @@
 
 #include <cooperative_groups.h>
 
+#include "compute/backends/cuda/async_copy.cuh"
 #include "compute/backends/cuda/index_fast.h"
 
 // The largest ranks of a row, ascending by number, by a cluster of blocks: a radix descent of 11,
@@ -194,6 +195,7 @@ __device__ int choose(int count, int k, Load load, Number number, int32_t* out, 
 
 __global__ void __launch_bounds__(kThreads) select_kernel(const __grid_constant__ IndexJob job) {
   __shared__ Shared s;
+  follow_previous(job.overlap);
   cg::cluster_group cluster = cg::this_cluster();
   const auto blocks = static_cast<int>(cluster.num_blocks());
   const auto block = static_cast<int>(cluster.block_rank());
@@ -243,16 +245,8 @@ void launch_select(const IndexJob& job, int rows, cudaStream_t stream) {
   int blocks = 1;
   while (blocks < kMostBlocks && static_cast<int64_t>(blocks) * kThreads * 8 < job.stride)
     blocks *= 2;
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim = {static_cast<unsigned>(blocks), 1, 1};
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(rows * blocks));
-  config.blockDim = dim3(kThreads);
-  config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  cudaLaunchKernelEx(&config, select_kernel, job);
+  launch_following(job.overlap, static_cast<unsigned>(blocks), select_kernel,
+                   dim3(static_cast<unsigned>(rows * blocks)), dim3(kThreads), 0, stream, job);
 }
 
 }  // namespace hadal::cuda

@@ -1,3 +1,4 @@
+#include "compute/backends/cuda/async_copy.cuh"
 #include "compute/backends/cuda/cache_rows.cuh"
 #include "compute/backends/cuda/elements.cuh"
 #include "compute/backends/cuda/kv_write.h"
@@ -55,9 +56,11 @@ struct LatentJob {
   int64_t out_stride;
   int32_t d, d_rope;
   float eps;
+  bool overlap;
 };
 
 __global__ void latent_kernel(const LatentJob job) {
+  follow_previous(job.overlap);
   const int64_t t = blockIdx.x;
   const uint16_t* x = job.kv + t * job.kv_stride;
   uint8_t* record = job.out + t * job.out_stride;
@@ -87,6 +90,7 @@ struct CompressJob {
   uint16_t* key;     // [T, d_index]
   int32_t d_head, d_index, d_rope;
   float eps;
+  bool overlap;
 };
 
 // True if the row's token ends a group whose entry is to be written.
@@ -120,6 +124,7 @@ __device__ float pooled(const float* const* members, int ratio, int d, int c) {
 // The latents before rotation. Rows that end no group give zeros, which nobody reads.
 __global__ void group_kernel(const CompressJob job) {
   extern __shared__ uint16_t u[];  // [d_head]
+  follow_previous(job.overlap);
   const int t = static_cast<int>(blockIdx.x);
   uint16_t* out = job.latent + static_cast<int64_t>(t) * job.d_head;
   if (!ends_group(job, t)) {
@@ -146,6 +151,7 @@ __global__ void group_kernel(const CompressJob job) {
 
 // Rotates, quantises and stores the entry and its index key.
 __global__ void entry_kernel(const CompressJob job) {
+  follow_previous(job.overlap);
   const int t = static_cast<int>(blockIdx.x);
   if (!ends_group(job, t)) return;
   const float* angles = job.rope + static_cast<int64_t>(t) * job.d_rope;
@@ -174,7 +180,8 @@ __global__ void entry_kernel(const CompressJob job) {
 
 // qr = AQ8 values of RMS(x; norm): what both products of a query take.
 __global__ void query_norm_kernel(const uint16_t* q_raw, int64_t stride, const uint16_t* norm,
-                                  int n, float eps, uint16_t* qr) {
+                                  int n, float eps, bool overlap, uint16_t* qr) {
+  follow_previous(overlap);
   const int64_t t = blockIdx.x;
   const uint16_t* x = q_raw + t * stride;
   const float factor = rms_factor(x, n, eps);
@@ -194,10 +201,12 @@ struct QueryJob {
   int64_t iq_stride;
   const float* rope;
   int32_t n_rows, n_heads, index_heads, d_head, d_index, d_rope;
+  bool overlap;
 };
 
 // One warp: an index head of a row (rotate, quantise, pack), or 32 pairs of the row's q (rotate).
 __global__ void query_rope_kernel(const QueryJob job) {
+  follow_previous(job.overlap);
   const int pairs = job.n_heads * job.d_rope / 2;
   const int items = job.index_heads + (pairs + 31) / 32;
   const int64_t w = static_cast<int64_t>(blockIdx.x) * kWarps + warp_index();
@@ -231,14 +240,15 @@ __global__ void query_rope_kernel(const QueryJob job) {
 
 }  // namespace
 
-void launch_latent_write(const ops::LatentArgs& args, const Gpu&, cudaStream_t stream) {
+void launch_latent_write(const ops::LatentArgs& args, const Gpu& gpu, cudaStream_t stream) {
   if (args.kv.n_rows == 0) return;
   const auto d = static_cast<int32_t>(args.kv.n_cols);
   HADAL_CHECK(d % 32 == 0 && args.d_rope % 2 == 0 && args.d_rope <= d, "latent_write shapes");
   const LatentJob job{args.kv.data,  args.kv.stride,  args.norm, args.rope,
                       args.out.data, args.out.stride, d,         args.d_rope,
-                      args.eps};
-  latent_kernel<<<static_cast<unsigned>(args.kv.n_rows), kThreads, 0, stream>>>(job);
+                      args.eps,      gpu.overlap};
+  launch_following(gpu.overlap, 1, latent_kernel, dim3(static_cast<unsigned>(args.kv.n_rows)),
+                   dim3(kThreads), 0, stream, job);
 }
 
 uint64_t compress_scratch_bytes(const ops::Ops::Limits& limits) {
@@ -272,16 +282,17 @@ void launch_compress(const ops::CompressArgs& args, ops::Ops::Scratch scratch, c
   job.d_index = args.d_index;
   job.d_rope = args.d_rope;
   job.eps = args.eps;
-  const auto grid = static_cast<unsigned>(n);
+  job.overlap = gpu.overlap;
+  const dim3 grid(static_cast<unsigned>(n));
   const auto shared = static_cast<size_t>(args.d_head) * 2;
-  group_kernel<<<grid, kThreads, shared, stream>>>(job);
+  launch_following(gpu.overlap, 1, group_kernel, grid, dim3(kThreads), shared, stream, job);
   ops::LinearArgs linear;
   linear.weight = args.wk;
   linear.x = {job.latent, n, args.d_head};
   linear.plain_input = true;
   linear.y = {job.key, n, args.d_index};
   launch_linear(linear, cut.rest(), gpu, stream);
-  entry_kernel<<<grid, kThreads, 0, stream>>>(job);
+  launch_following(gpu.overlap, 1, entry_kernel, grid, dim3(kThreads), 0, stream, job);
 }
 
 uint64_t query_scratch_bytes(const ops::Ops::Limits& limits) {
@@ -306,8 +317,10 @@ void launch_query(const ops::QueryArgs& args, ops::Ops::Scratch scratch, const G
   job.d_head = args.d_head;
   job.d_index = args.d_index;
   job.d_rope = args.d_rope;
-  query_norm_kernel<<<static_cast<unsigned>(n), kThreads, 0, stream>>>(
-      args.q_raw.data, args.q_raw.stride, args.norm, static_cast<int>(lora), args.eps, qr);
+  job.overlap = gpu.overlap;
+  launch_following(gpu.overlap, 1, query_norm_kernel, dim3(static_cast<unsigned>(n)),
+                   dim3(kThreads), 0, stream, args.q_raw.data, args.q_raw.stride, args.norm,
+                   static_cast<int>(lora), args.eps, gpu.overlap, qr);
   uint16_t* raw = nullptr;
   if (args.index_wq != nullptr) {
     raw = cut.take<uint16_t>(n * args.index_wq->n());
@@ -329,8 +342,9 @@ void launch_query(const ops::QueryArgs& args, ops::Ops::Scratch scratch, const G
   }
   const int64_t pairs = static_cast<int64_t>(job.n_heads) * args.d_rope / 2;
   const int64_t items = n * (job.index_heads + (pairs + 31) / 32);
-  query_rope_kernel<<<static_cast<unsigned>((items + kWarps - 1) / kWarps), kThreads, 0, stream>>>(
-      job);
+  launch_following(gpu.overlap, 1, query_rope_kernel,
+                   dim3(static_cast<unsigned>((items + kWarps - 1) / kWarps)), dim3(kThreads), 0,
+                   stream, job);
 }
 
 }  // namespace hadal::cuda

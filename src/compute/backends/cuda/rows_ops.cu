@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "base/core/check.h"
+#include "compute/backends/cuda/async_copy.cuh"
 #include "compute/backends/cuda/elements.cuh"
 #include "compute/backends/cuda/rows_ops.h"
 #include "compute/ops/step_batch.h"
@@ -19,7 +20,8 @@ struct Frequencies {
 
 // One thread an angle. The product is rounded to f32, cosine and sine are those of f64.
 __global__ void rope_kernel(const int32_t* positions, int32_t n_rows, int32_t back, int32_t half,
-                            Frequencies inv_freq, float2* out) {
+                            Frequencies inv_freq, float2* out, bool overlap) {
+  follow_previous(overlap);
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (i >= n_rows * half) return;
   const auto p = static_cast<float>(max(positions[i / half] - back, 0));
@@ -31,7 +33,8 @@ __global__ void rope_kernel(const int32_t* positions, int32_t n_rows, int32_t ba
 template <class V>
 __global__ void embed_kernel(const int32_t* ids, const uint16_t* table, int64_t table_stride,
                              const uint16_t* const* overrides, int32_t n_streams, int32_t d,
-                             uint16_t* streams, float* pre) {
+                             uint16_t* streams, float* pre, bool overlap) {
+  follow_previous(overlap);
   const int64_t t = blockIdx.x;
   const uint16_t* from = overrides != nullptr ? overrides[t] : nullptr;
   if (from == nullptr) from = table + ids[t] * table_stride;
@@ -59,8 +62,10 @@ __device__ __forceinline__ bool before(const Choice& a, const Choice& b) {
 __global__ void route_kernel(const float* logits, int64_t stride, int32_t n_experts,
                              const float* bias_text, const float* bias_image, const uint8_t* image,
                              int32_t top_k, bool normalise, float scaling, int32_t* expert,
-                             int64_t expert_stride, float* weight, int64_t weight_stride) {
+                             int64_t expert_stride, float* weight, int64_t weight_stride,
+                             bool overlap) {
   extern __shared__ float shared[];
+  follow_previous(overlap);
   float* score = shared;
   float* select = shared + n_experts;
   const int64_t t = blockIdx.x;
@@ -124,6 +129,7 @@ struct GatherParams {
   const uint8_t* scale;
   uint16_t* e;
   int64_t e_stride;
+  bool overlap;
 };
 
 constexpr int32_t kDead = -1;
@@ -150,6 +156,7 @@ __device__ __forceinline__ uint16_t table_value(uint32_t code, float scale) {
 // in host memory: few wide reads. `V` is the widest word that aligns its rows.
 template <class V>
 __global__ void gather_kernel(GatherParams p) {
+  follow_previous(p.overlap);
   const int64_t t = blockIdx.x;
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int column = static_cast<int>(blockIdx.y * (blockDim.x / 32) + threadIdx.x / 32);
@@ -186,9 +193,10 @@ constexpr int kApplyTile = 1024;
 // three sums in the reference's order.
 __global__ void apply_kernel(const uint8_t* image, int32_t n_streams, int32_t d, const uint16_t* kv,
                              int64_t kv_stride, const uint16_t* q_weight, const uint16_t* k_weight,
-                             float eps, float constant, uint16_t* streams) {
+                             float eps, float constant, uint16_t* streams, bool overlap) {
   __shared__ float term[3][kApplyTile];
   __shared__ float sums[3];
+  follow_previous(overlap);
   const int64_t t = blockIdx.x / n_streams;
   const int j = static_cast<int>(blockIdx.x % n_streams);
   if (image[t] != 0) return;
@@ -234,9 +242,10 @@ __global__ void apply_kernel(const uint8_t* image, int32_t n_streams, int32_t d,
 // One block a row: collapse into shared memory, the first warp adds the squares up.
 __global__ void final_norm_kernel(const int32_t* index, int32_t n_streams, int32_t d,
                                   const uint16_t* streams, const float* pre, const uint16_t* norm,
-                                  float eps, uint16_t* x, int64_t x_stride) {
+                                  float eps, uint16_t* x, int64_t x_stride, bool overlap) {
   extern __shared__ uint16_t row[];
   __shared__ float scale;
+  follow_previous(overlap);
   const int64_t t = index[blockIdx.x];
   const uint16_t* from = streams + t * n_streams * d;
   const float* p = pre + t * n_streams;
@@ -272,17 +281,19 @@ unsigned int blocks_for(int64_t n, int64_t per_block) {
 
 }  // namespace
 
-void launch_rope(const ops::RopeArgs& args, const Gpu&, cudaStream_t stream) {
+void launch_rope(const ops::RopeArgs& args, const Gpu& gpu, cudaStream_t stream) {
   const auto half = static_cast<int32_t>(args.inv_freq.size());
   if (args.n_rows == 0 || half == 0) return;
   HADAL_CHECK(half <= kMaxPairs, "a rotary width above 256");
   Frequencies inv_freq = {};
   std::copy(args.inv_freq.begin(), args.inv_freq.end(), inv_freq.value);
-  rope_kernel<<<blocks_for(static_cast<int64_t>(args.n_rows) * half, 128), 128, 0, stream>>>(
-      args.positions, args.n_rows, args.back, half, inv_freq, reinterpret_cast<float2*>(args.out));
+  launch_following(gpu.overlap, 1, rope_kernel,
+                   dim3(blocks_for(static_cast<int64_t>(args.n_rows) * half, 128)), dim3(128), 0,
+                   stream, args.positions, args.n_rows, args.back, half, inv_freq,
+                   reinterpret_cast<float2*>(args.out), gpu.overlap);
 }
 
-void launch_embed_streams(const ops::EmbedArgs& args, const Gpu&, cudaStream_t stream) {
+void launch_embed_streams(const ops::EmbedArgs& args, const Gpu& gpu, cudaStream_t stream) {
   const int32_t n = args.rows->n_rows;
   if (n == 0) return;
   HADAL_CHECK(args.n_streams <= kMaxStreams, "hc_mult above 8");
@@ -292,24 +303,25 @@ void launch_embed_streams(const ops::EmbedArgs& args, const Gpu&, cudaStream_t s
                     aligned(args.table.data, args.table.stride * 2, 16) &&
                     aligned(args.streams, int64_t{d} * 2, 16);
   const auto kernel = wide ? embed_kernel<uint4> : embed_kernel<uint16_t>;
-  kernel<<<static_cast<unsigned int>(n), 256, 0, stream>>>(
-      args.rows->ids, args.table.data, args.table.stride, args.overrides, args.n_streams, d,
-      args.streams, args.pre);
+  launch_following(gpu.overlap, 1, kernel, dim3(static_cast<unsigned int>(n)), dim3(256), 0, stream,
+                   args.rows->ids, args.table.data, args.table.stride, args.overrides,
+                   args.n_streams, d, args.streams, args.pre, gpu.overlap);
 }
 
-void launch_route(const ops::RouteArgs& args, const Gpu&, cudaStream_t stream) {
+void launch_route(const ops::RouteArgs& args, const Gpu& gpu, cudaStream_t stream) {
   if (args.n_rows == 0) return;
   const auto n_experts = static_cast<int32_t>(args.logits.n_cols);
   HADAL_CHECK(args.top_k <= kMaxChosen && args.top_k <= n_experts && n_experts <= 6000,
               "experts per row");
-  route_kernel<<<static_cast<unsigned int>(args.n_rows), 128,
-                 static_cast<size_t>(n_experts) * 2 * sizeof(float), stream>>>(
-      args.logits.data, args.logits.stride, n_experts, args.bias, args.bias_image, args.rows->image,
-      args.top_k, args.normalise && args.top_k > 1, args.scaling, args.expert.data,
-      args.expert.stride, args.weight.data, args.weight.stride);
+  launch_following(gpu.overlap, 1, route_kernel, dim3(static_cast<unsigned int>(args.n_rows)),
+                   dim3(128), static_cast<size_t>(n_experts) * 2 * sizeof(float), stream,
+                   args.logits.data, args.logits.stride, n_experts, args.bias, args.bias_image,
+                   args.rows->image, args.top_k, args.normalise && args.top_k > 1, args.scaling,
+                   args.expert.data, args.expert.stride, args.weight.data, args.weight.stride,
+                   gpu.overlap);
 }
 
-void launch_engram_gather(const ops::GatherArgs& args, const Gpu&, cudaStream_t stream) {
+void launch_engram_gather(const ops::GatherArgs& args, const Gpu& gpu, cudaStream_t stream) {
   if (args.n_rows == 0) return;
   const GatherParams p = {.ids = args.rows->ids,
                           .positions = args.rows->positions,
@@ -331,23 +343,25 @@ void launch_engram_gather(const ops::GatherArgs& args, const Gpu&, cudaStream_t 
                           .table = args.table,
                           .scale = args.scale,
                           .e = args.e.data,
-                          .e_stride = args.e.stride};
+                          .e_stride = args.e.stride,
+                          .overlap = gpu.overlap};
   constexpr int kWarps = 4;
   const dim3 grid(static_cast<unsigned int>(args.n_rows),
                   blocks_for(int64_t{args.max_ngram - 1} * args.n_heads, kWarps));
   const auto kernel = aligned(args.table, args.width, 8)   ? gather_kernel<uint2>
                       : aligned(args.table, args.width, 4) ? gather_kernel<uint32_t>
                                                            : gather_kernel<uint8_t>;
-  kernel<<<grid, kWarps * 32, 0, stream>>>(p);
+  launch_following(gpu.overlap, 1, kernel, grid, dim3(kWarps * 32), 0, stream, p);
 }
 
-void launch_engram_apply(const ops::EngramArgs& args, const Gpu&, cudaStream_t stream) {
+void launch_engram_apply(const ops::EngramArgs& args, const Gpu& gpu, cudaStream_t stream) {
   if (args.n_rows == 0) return;
   const auto d = static_cast<int32_t>(args.d_hidden);
   const auto constant = static_cast<float>(1.0 / std::sqrt(static_cast<double>(args.d_hidden)));
-  apply_kernel<<<static_cast<unsigned int>(args.n_rows * args.n_streams), kApplyThreads, 0,
-                 stream>>>(args.rows->image, args.n_streams, d, args.kv.data, args.kv.stride,
-                           args.q_weight, args.k_weight, args.eps, constant, args.streams);
+  launch_following(
+      gpu.overlap, 1, apply_kernel, dim3(static_cast<unsigned int>(args.n_rows * args.n_streams)),
+      dim3(kApplyThreads), 0, stream, args.rows->image, args.n_streams, d, args.kv.data,
+      args.kv.stride, args.q_weight, args.k_weight, args.eps, constant, args.streams, gpu.overlap);
 }
 
 void launch_final_norm(const ops::FinalArgs& args, const Gpu& gpu, cudaStream_t stream) {
@@ -357,9 +371,10 @@ void launch_final_norm(const ops::FinalArgs& args, const Gpu& gpu, cudaStream_t 
   if (bytes > (48u << 10))
     cudaFuncSetAttribute(final_norm_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                          static_cast<int>(bytes));
-  final_norm_kernel<<<static_cast<unsigned int>(args.n), 512, bytes, stream>>>(
-      args.index, args.n_streams, static_cast<int32_t>(args.d_hidden), args.streams, args.pre,
-      args.norm, args.eps, args.x.data, args.x.stride);
+  launch_following(gpu.overlap, 1, final_norm_kernel, dim3(static_cast<unsigned int>(args.n)),
+                   dim3(512), bytes, stream, args.index, args.n_streams,
+                   static_cast<int32_t>(args.d_hidden), args.streams, args.pre, args.norm, args.eps,
+                   args.x.data, args.x.stride, gpu.overlap);
 }
 
 }  // namespace hadal::cuda

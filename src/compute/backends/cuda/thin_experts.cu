@@ -204,7 +204,8 @@ __global__ void __launch_bounds__(kThinThreads, kDeep ? 2 : 3)
   const auto shared_last = static_cast<int>(n_shared * (block + 1) / n_blocks);
   typename DownLayout<kDeep>::Stream stream;
   start_stream<DownLayout<kDeep>>(stream, parts, call.shared, shared_first, shared_last);
-  // The routes were complete before the kernel that makes the inner values let this one start.
+  // The routes were complete before the kernel that makes the inner values let this one start; it
+  // writes the same places.
   sort_places(call, *parts.places);
   const int64_t n_routed = static_cast<int64_t>(call.routed.tile_units) * places.n_tiles;
   const int routed_first = routed_begin(n_shared, n_routed, block, n_blocks);

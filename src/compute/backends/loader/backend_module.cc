@@ -21,7 +21,10 @@ std::string last_dl_error() {
 
 }  // namespace
 
-ModuleOutcome open_backend(const std::string& folder, const std::string& name) {
+ModuleOutcome open_backend(const std::string& folder, const std::string& named) {
+  const size_t colon = named.find(':');
+  const std::string name = named.substr(0, colon);
+  const std::string option = colon == std::string::npos ? "" : named.substr(colon + 1);
   const std::string path = fmt::format("{}/libhadal_{}.so", folder, name);
   if (access(path.c_str(), R_OK) != 0) {
     return absent(Absence::kNoModule,
@@ -45,7 +48,7 @@ ModuleOutcome open_backend(const std::string& folder, const std::string& name) {
                               path));
   }
   ModuleOutcome out;
-  auto made = table->make(out.absence);
+  auto made = table->make(option, out.absence);
   if (made) {
     out.backend = std::move(made).value();
   } else {

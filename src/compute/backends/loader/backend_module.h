@@ -17,7 +17,8 @@ struct ModuleOutcome {
   std::string message;  // for people, with the mend; empty when there is a backend
 };
 
-// Opens lib`hadal_NAME`.so of `folder`. Thread safety: call it before other threads start.
-ModuleOutcome open_backend(const std::string& folder, const std::string& name);
+// Opens lib`hadal_NAME`.so of `folder`. `named` is NAME or NAME:OPTION, where the option is the
+// module's to understand. Thread safety: call it before other threads start.
+ModuleOutcome open_backend(const std::string& folder, const std::string& named);
 
 }  // namespace hadal::loader

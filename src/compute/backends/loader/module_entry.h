@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string_view>
 
 #include "base/core/result.h"
 #include "compute/ops/backend.h"
@@ -13,7 +14,7 @@ namespace hadal::loader {
 
 // Changes with every change of Backend, Device, Ops or their argument structs that sizes do not
 // show.
-inline constexpr uint32_t kInterfaceVersion = 3;
+inline constexpr uint32_t kInterfaceVersion = 4;
 
 // Folds the sizes of what crosses the border into the version: a module left over from another
 // build is refused instead of misread.
@@ -46,8 +47,10 @@ enum class Absence : uint8_t {
 
 struct ModuleTable {
   uint64_t stamp = 0;
-  // Devices are looked for at this call. `absence` is set when the result is an error.
-  core::Result<std::unique_ptr<ops::Backend>> (*make)(Absence& absence) = nullptr;
+  // Devices are looked for at this call. `option`: a way of working of the module, "" for its usual
+  // one. `absence` is set when the result is an error.
+  core::Result<std::unique_ptr<ops::Backend>> (*make)(std::string_view option,
+                                                      Absence& absence) = nullptr;
 };
 
 // The one exported name of a module.
