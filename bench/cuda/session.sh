@@ -24,7 +24,6 @@ released=$out/released
 summary=$out/summary.txt
 export LD_LIBRARY_PATH=$build${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}  # libsimdjson, where it was carried
 failed=0
-: >"$summary"
 
 # The path of a program of the build, wherever the build has put it.
 program() {
@@ -202,6 +201,7 @@ if [ "${1:-}" = --one ]; then
   exit
 fi
 mkdir -p "$released"
+: >"$summary"
 cp "$root/src/compute/weights/testdata/released_config.json" "$released/config.json"
 wanted=("$@")
 [ $# -gt 0 ] || wanted=(device checks speed memory)
