@@ -157,7 +157,8 @@ class ChatBody final : public ResponseWriter {
         identity_(std::move(identity)),
         ids_(identity_.seed),
         choices_(plan_.n),
-        ends_(plan_.n) {}
+        finishes_(plan_.n, Finish::kStop),
+        extensions_(plan_.n) {}
 
   void begin(const Usage&, std::string&) override {}
   void reasoning(uint32_t choice, std::string_view text, Logprobs tokens, std::string&) override {
@@ -182,7 +183,8 @@ class ChatBody final : public ResponseWriter {
 
   void end_choice(uint32_t choice, const ChoiceEnd& end, const Usage& usage, bool last,
                   std::string& out) override {
-    ends_[choice] = {end.finish, std::string(end.extension)};
+    finishes_[choice] = end.finish;
+    extensions_[choice] = end.extension;
     if (!last) return;
     out.append(frame_head(plan_, identity_, "chat.completion")).append(R"(,"choices":[)");
     for (uint32_t i = 0; i < plan_.n; ++i) {
@@ -193,16 +195,11 @@ class ChatBody final : public ResponseWriter {
     append_chat_usage(out, usage, plan_.thinking);
     out.append(R"(,"system_fingerprint":)");
     append_quoted_or_null(out, identity_.fingerprint);
-    append_extensions(out);
+    append_extensions(extensions_, out);
     out.push_back('}');
   }
 
  private:
-  struct End {
-    Finish finish = Finish::kStop;
-    std::string extension;
-  };
-
   void add_logprobs(std::string& list, bool& has, Logprobs tokens) {
     if (tokens.empty()) return;
     if (has) list.push_back(',');
@@ -244,19 +241,7 @@ class ChatBody final : public ResponseWriter {
       }
       out.push_back('}');
     }
-    out.append(R"(,"finish_reason":")").append(chat_finish_reason(ends_[i].finish)).append("\"}");
-  }
-
-  // One object for one choice, a list of them for more.
-  void append_extensions(std::string& out) const {
-    if (ends_[0].extension.empty()) return;
-    out.append(R"(,"hadal":)");
-    if (plan_.n > 1) out.push_back('[');
-    for (uint32_t i = 0; i < plan_.n; ++i) {
-      if (i > 0) out.push_back(',');
-      out.append(ends_[i].extension);
-    }
-    if (plan_.n > 1) out.push_back(']');
+    out.append(R"(,"finish_reason":")").append(chat_finish_reason(finishes_[i])).append("\"}");
   }
 
   const ResponsePlan plan_;
@@ -265,7 +250,8 @@ class ChatBody final : public ResponseWriter {
   const ResponseIdentity identity_;
   CallIds ids_;
   std::vector<Transcript> choices_;
-  std::vector<End> ends_;
+  std::vector<Finish> finishes_;
+  std::vector<std::string> extensions_;
 };
 
 }  // namespace

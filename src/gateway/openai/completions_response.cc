@@ -57,7 +57,8 @@ class CompletionsWriter final : public ResponseWriter {
       : plan_(std::move(plan)),
         vocabulary_(vocabulary),
         identity_(std::move(identity)),
-        choices_(plan_.n) {
+        choices_(plan_.n),
+        extensions_(plan_.n) {
     head_ = R"({"id":)";
     append_quoted(head_, identity_.id);
     head_.append(R"(,"object":"text_completion","created":)");
@@ -97,7 +98,7 @@ class CompletionsWriter final : public ResponseWriter {
     Choice& at = choices_[choice];
     at.finish.clear();
     append_quoted(at.finish, chat_finish_reason(end.finish));
-    at.extension = end.extension;
+    extensions_[choice] = end.extension;
     if (plan_.stream) {
       out.append("data: ").append(head_);
       append_choice(choice, "", nullptr, at.finish, out);
@@ -125,7 +126,7 @@ class CompletionsWriter final : public ResponseWriter {
       }
       out.push_back(']');
       append_usage(usage, out);
-      append_extensions(out);
+      append_extensions(extensions_, out);
       out.push_back('}');
     }
   }
@@ -138,7 +139,7 @@ class CompletionsWriter final : public ResponseWriter {
 
  private:
   struct Choice {
-    std::string text, finish = "null", extension;
+    std::string text, finish = "null";
     TokenLists lists;
     uint64_t offset = 0;
   };
@@ -167,22 +168,12 @@ class CompletionsWriter final : public ResponseWriter {
     append_chat_usage(out, usage, false);
   }
 
-  void append_extensions(std::string& out) const {
-    if (choices_[0].extension.empty()) return;
-    out.append(R"(,"hadal":)");
-    if (plan_.n > 1) out.push_back('[');
-    for (uint32_t i = 0; i < plan_.n; ++i) {
-      if (i > 0) out.push_back(',');
-      out.append(choices_[i].extension);
-    }
-    if (plan_.n > 1) out.push_back(']');
-  }
-
   const ResponsePlan plan_;
   const Vocabulary& vocabulary_;
   const ResponseIdentity identity_;
   std::string head_;  // up to "choices":[
   std::vector<Choice> choices_;
+  std::vector<std::string> extensions_;
 };
 
 }  // namespace

@@ -22,6 +22,7 @@ Decoder::Decoder(const ParsePlan& plan, DecoderSink& sink, Options options)
   } else if (!plan.forced_tool.empty()) {
     enter(Stage::kCalls);  // opened by the first push: no sink calls from a constructor
   } else if (plan.starts_in_tool_calls) {
+    block_open_ = true;
     enter(Stage::kCalls);
   } else if (plan.stage == StartStage::kReasoning ||
              plan.stage == StartStage::kReasoningContinuation) {
@@ -159,6 +160,7 @@ void Decoder::complete(size_t index) {
       return;
     case Action::kHideRest:
       emit_to(begin);
+      ++lost_.hidden_tokens;
       stage_ = Stage::kDone;
       return;
     case Action::kOpenJson:
@@ -189,13 +191,16 @@ void Decoder::read_probe() {
       case ProbeReader::Answer::kMore:
         continue;
       case ProbeReader::Answer::kBlock:
+        block_open_ = true;
         enter(Stage::kCalls);
         return;
       case ProbeReader::Answer::kNested:
+        block_open_ = true;
         pos_ -= probe_.n_back();
         enter(Stage::kCalls);
         return;
       case ProbeReader::Answer::kInvoke:
+        block_open_ = true;
         pos_ -= probe_.n_back();
         enter(Stage::kCalls);
         tag_word_ = TagWord::kInvoke;
@@ -330,7 +335,12 @@ Finish Decoder::finish(types::FinishReason reason) {
   } else if (stage_ == Stage::kOpenTag && tag_word_ == TagWord::kInvoke && tag_.has_name()) {
     open_call(tag_.name());
   }
-  if (call_open_) close_call(false);
+  const Stage last = stage_;
+  if (call_open_) {
+    if (!call_hidden_) ++lost_.unfinished_calls;
+    close_call(false);
+  }
+  settle_lost(reason, last);
   stage_ = Stage::kDone;
   if (stop_.has_value()) return Finish::kStopSequence;
   if (full_) return Finish::kToolCalls;
@@ -344,6 +354,19 @@ Finish Decoder::finish(types::FinishReason reason) {
     default:
       return Finish::kEndOfStream;
   }
+}
+
+void Decoder::settle_lost(types::FinishReason reason, Stage last) {
+  if (plan_.compat) {
+    lost_ = {};
+    return;
+  }
+  if (reason == types::FinishReason::kLength) {
+    lost_.unfinished_calls = 0;
+    return;
+  }
+  if (last == Stage::kProbe) ++lost_.hidden_tokens;
+  if (block_open_ && n_calls_ == 0 && lost_.undeclared_calls == 0) ++lost_.empty_blocks;
 }
 
 }  // namespace hadal::recipe

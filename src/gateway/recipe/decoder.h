@@ -43,6 +43,18 @@ enum class Finish : uint8_t {
   kPause,        // not of the decoder: the server ran its tools as often as it does in one answer
 };
 
+// Call markup of an output that reaches the client in no form, or not as it was written. All zero
+// in compat mode. What a cut by length loses is told by the finish reason.
+struct LostMarkup {
+  uint32_t empty_blocks = 0;      // a block without one call
+  uint32_t undeclared_calls = 0;  // of tools that the request does not declare: left out
+  uint32_t unfinished_calls = 0;  // the model ended inside: closed where they stood
+  uint32_t hidden_tokens = 0;     // a marker without a block, or where no tool may be called
+  bool any() const {
+    return (empty_blocks | undeclared_calls | unfinished_calls | hidden_tokens) != 0;
+  }
+};
+
 // Splits one model output into reasoning, answer and calls, as the bytes come. What is delivered
 // does not depend on how the text was cut into pieces (0.2.0's JSON mode excepted, `compat`).
 //
@@ -75,6 +87,8 @@ class Decoder {
   // The stop sequence that ended the output, or "".
   std::string_view stop_sequence() const;
   uint32_t n_calls() const { return n_calls_; }
+  // After finish().
+  const LostMarkup& lost() const { return lost_; }
 
  private:
   enum class Stage : uint8_t {
@@ -113,6 +127,7 @@ class Decoder {
   void run();
   void scan_markers();
   void complete(size_t index);
+  void settle_lost(types::FinishReason reason, Stage last);
   void complete_call_marker(const Marker& marker, size_t begin);
   void read_probe();
   void read_open_tag();
@@ -171,6 +186,8 @@ class Decoder {
   Stage close_from_ = Stage::kCalls;
   std::string name_;
   uint32_t n_calls_ = 0;
+  LostMarkup lost_;
+  bool block_open_ = false;  // a block was opened
   bool call_open_ = false;
   bool call_hidden_ = false;  // undeclared: read, not shown
   bool first_parameter_ = true;

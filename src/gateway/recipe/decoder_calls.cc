@@ -147,7 +147,9 @@ void Decoder::open_call(std::string_view name) {
   call_hidden_ = !plan_.compat && tool_ == nullptr;
   call_open_ = true;
   first_parameter_ = true;
-  if (!call_hidden_) {
+  if (call_hidden_) {
+    ++lost_.undeclared_calls;
+  } else {
     ++n_calls_;
     sink_.on_call(name);
   }

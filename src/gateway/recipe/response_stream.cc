@@ -1,5 +1,7 @@
 #include "gateway/recipe/response_stream.h"
 
+#include <array>
+
 #include "base/core/check.h"
 #include "gateway/recipe/json_writer.h"
 #include "gateway/recipe/text_assembler.h"
@@ -203,6 +205,47 @@ void ResponseStream::fail(core::Error error, std::string& out) {
   n_open_ = 0;
 }
 
+namespace {
+
+struct Loss {
+  std::string_view code;
+  uint32_t count;
+};
+
+std::array<Loss, 4> losses_of(const LostMarkup& lost) {
+  return {{{"empty_call_block", lost.empty_blocks},
+           {"undeclared_call", lost.undeclared_calls},
+           {"unfinished_call", lost.unfinished_calls},
+           {"hidden_markup", lost.hidden_tokens}}};
+}
+
+void append_warnings(std::string& out, const LostMarkup& lost) {
+  out.append(R"("warnings":[)");
+  for (const Loss& loss : losses_of(lost)) {
+    if (loss.count == 0) continue;
+    if (out.back() == '}') out.push_back(',');
+    out.append(R"({"code":)");
+    append_quoted(out, loss.code);
+    out.append(R"(,"count":)");
+    append_number(out, loss.count);
+    out.push_back('}');
+  }
+  out.append("],");
+}
+
+}  // namespace
+
+std::string ResponseStream::lost_markup(uint32_t choice) const {
+  std::string text;
+  for (const Loss& loss : losses_of(choices_[choice]->decoder.lost())) {
+    if (loss.count == 0) continue;
+    if (!text.empty()) text.push_back(' ');
+    text.append(loss.code).push_back(':');
+    append_number(text, loss.count);
+  }
+  return text;
+}
+
 std::optional<Finish> ResponseStream::finish_of(uint32_t choice) const {
   return choices_[choice]->finish;
 }
@@ -250,9 +293,11 @@ void append_timings(std::string& out, const types::Timings& timings) {
 std::string ResponseStream::extension_json(const Choice& choice,
                                            const types::Completion& completion) const {
   const Extension& asked = parts_.extension;
+  const LostMarkup& lost = choice.decoder.lost();
   std::string json;
-  if (!asked.return_token_ids && !asked.timings) return json;
+  if (!asked.return_token_ids && !asked.timings && !lost.any()) return json;
   json.push_back('{');
+  if (lost.any()) append_warnings(json, lost);
   if (asked.return_token_ids) {
     append_ids(json, "token_ids", choice.token_ids);
     append_ids(json, "prompt_token_ids", parts_.prompt_ids);

@@ -85,6 +85,8 @@ class ResponseStream {
   const Usage& usage() const { return usage_; }
   // The Finish of each choice that ended, for metrics and logs.
   std::optional<Finish> finish_of(uint32_t choice) const;
+  // Call markup of the choice that the client does not see, for logs: "empty_block:1", or "".
+  std::string lost_markup(uint32_t choice) const;
   // The Responses object to be stored, after the end.
   std::string final_object() const { return parts_.writer->final_object(); }
 

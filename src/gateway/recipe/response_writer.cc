@@ -1,5 +1,7 @@
 #include "gateway/recipe/response_writer.h"
 
+#include <algorithm>
+
 #include "gateway/recipe/json_value.h"
 #include "gateway/recipe/json_writer.h"
 #include "gateway/recipe/text_assembler.h"
@@ -22,6 +24,21 @@ std::string CallIds::next(size_t index) {
   for (int i = 0; i < 20; ++i) id.push_back(kSymbols[random() % kSymbols.size()]);
   for (int i = 0; i < 4; ++i) id.push_back(static_cast<char>('0' + random() % 10));
   return id;
+}
+
+void append_extensions(std::span<const std::string> extensions, std::string& out) {
+  const auto is_empty = [](const std::string& text) { return text.empty(); };
+  if (std::all_of(extensions.begin(), extensions.end(), is_empty)) return;
+  out.append(R"(,"hadal":)");
+  if (extensions.size() == 1) {
+    out.append(extensions[0]);
+    return;
+  }
+  for (size_t i = 0; i < extensions.size(); ++i) {
+    out.push_back(i == 0 ? '[' : ',');
+    out.append(extensions[i].empty() ? "{}" : extensions[i]);
+  }
+  out.push_back(']');
 }
 
 void append_token_text(std::string& out, std::string_view bytes) {

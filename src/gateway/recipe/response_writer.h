@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,6 +40,10 @@ struct ChoiceEnd {
   std::string_view stop_sequence;
   std::string_view extension;  // the `hadal` object as JSON, or ""
 };
+
+// The `hadal` member of a whole answer of several choices: the object of one choice, a list for
+// more (an empty object where a choice has nothing to tell). Nothing if none has.
+void append_extensions(std::span<const std::string> extensions, std::string& out);
 
 // Writes an answer in one dialect, streamed or whole, by appending to a caller's buffer: streamed
 // answers as complete server-sent events, whole ones as one body at finish(). Order of calls:

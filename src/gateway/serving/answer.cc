@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/core/log.h"
 #include "gateway/recipe/error_body.h"
 #include "gateway/serving/generation_trace.h"
 
@@ -197,7 +198,13 @@ void Answer::on_done(uint32_t choice, const types::Completion& completion) {
   if (ended_) return;
   ensure_started();
   if (parts_.stream->streamed()) out_.clear();
-  if (parts_.stream->on_done(choice, completion, out_)) return finish(lock);
+  const bool ended = parts_.stream->on_done(choice, completion, out_);
+  if (const std::string lost = parts_.stream->lost_markup(choice); !lost.empty()) {
+    HADAL_LOG(kWarning, "serve", "call markup the client does not see: {} choice={}{}", lost,
+              choice,
+              parts_.exchange ? " id=" + parts_.exchange->request().request_id : std::string());
+  }
+  if (ended) return finish(lock);
   push();
   if (parts_.stream->waiting() != nullptr) parts_.run_tools(shared_from_this());
 }
