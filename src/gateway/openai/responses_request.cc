@@ -33,6 +33,11 @@ using recipe::ToolInput;
 
 namespace {
 
+// Tools that agents declare for a service that has them and can do without.
+bool may_be_left_out(std::string_view type) {
+  return type == "tool_search" || type == "image_generation";
+}
+
 bool is_web_search(std::string_view type) {
   return type == "web_search" || type == "web_search_2025_08_26" ||
          type.starts_with("web_search_preview");
@@ -167,6 +172,12 @@ class ResponsesReader {
         if (!options_.responses_web_search_dropped) {
           return invalid("Server tools are not supported", where + ".type");
         }
+      } else if (!options_.compat && !may_be_left_out(type)) {
+        return invalid(
+            fmt::format("`{}.type` is \"{}\"; it must be one of function, custom, namespace, "
+                        "tool_search, web_search",
+                        where, type.substr(0, 100)),
+            where + ".type");
       }
       for (size_t k = before; k < out.size(); ++k) out[k].deferred = deferred;
     }
