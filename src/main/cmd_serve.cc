@@ -85,6 +85,7 @@ recipe::CodecOptions codec_options(const ServeConfig& config, const EngineStack&
     codec.messages_model_names = {"claude-*"};
   }
   codec.strict_usage_chunk = config.strict_usage_chunk;
+  codec.reject_missing_reasoning = config.require_reasoning;
   codec.remote_pictures = false;
   codec.web_search = !config.web.search_url.empty();
   codec.web_fetch = config.web.fetch;

@@ -24,6 +24,18 @@ constexpr uint32_t kModelStepTokens = 512, kAcceleratorStepTokens = 2048;
 // Asked for by name only: activations of a step grow with the context.
 constexpr int64_t kDefaultContext = 32768;
 
+// What a person should know of a pool that holds less than one whole context, or "".
+std::string room_warning(const types::EngineLimits& limits, uint32_t n_blocks,
+                         uint32_t block_tokens, std::string_view memory) {
+  if (limits.max_request_tokens >= limits.max_context) return {};
+  const uint32_t needed = (limits.max_context + block_tokens - 1) / block_tokens;
+  return fmt::format(
+      "one request may have {} tokens, prompt and answer together, of a context of {}: the pool "
+      "has {} blocks of {} tokens, a whole context takes {}; raise --kv.device-blocks or "
+      "--kv.device-bytes{}",
+      limits.max_request_tokens, limits.max_context, n_blocks, block_tokens, needed, memory);
+}
+
 template <typename T>
 T chosen(T asked, T otherwise) {
   return asked != 0 ? asked : otherwise;
@@ -68,6 +80,11 @@ core::Result<std::unique_ptr<EngineStack>> EngineStack::make(const EngineSetting
     HADAL_TRY_VOID(made->make_model(settings, engine));
   }
   made->engine_ = std::make_unique<step::Engine>(engine, *made->runner_, made->clock_, registry);
+  if (const std::string warning = room_warning(made->engine_->limits(), engine.n_blocks,
+                                               engine.sched.block_tokens, made->memory_words_);
+      !warning.empty()) {
+    HADAL_LOG(kWarning, "engine", "{}", warning);
+  }
   return made;
 }
 
@@ -88,6 +105,13 @@ core::Status EngineStack::make_script(const EngineSettings& settings, step::Engi
 core::Status EngineStack::make_model(const EngineSettings& settings, step::EngineConfig& engine) {
   HADAL_TRY(std::unique_ptr<ops::Backend> backend, make_backend(settings.model));
   const bool on_host = backend->device().reads_host_memory();
+  if (settings.max_context > config_.max_positions) {
+    return core::Error{core::Code::kInvalidRequest,
+                       fmt::format("--max-context {}: this model has {} positions; give at most "
+                                   "that many",
+                                   settings.max_context, config_.max_positions),
+                       "max-context"};
+  }
   step::ModelRunnerConfig runner;
   HADAL_TRY(runner.replay, parse_replay(settings.model.replay));
   runner.n_slots = chosen(settings.max_running, on_host ? kModelRunning : kAcceleratorRunning);
@@ -96,7 +120,7 @@ core::Status EngineStack::make_model(const EngineSettings& settings, step::Engin
                runner.n_slots);
   runner.max_context =
       settings.max_context != 0
-          ? static_cast<uint32_t>(std::min<int64_t>(settings.max_context, config_.max_positions))
+          ? settings.max_context
           : static_cast<uint32_t>(std::min(config_.max_positions, kDefaultContext));
   const auto block_tokens = static_cast<uint32_t>(settings.model.block_tokens);
   const uint64_t whole_context = (runner.max_context + block_tokens - 1) / block_tokens;
@@ -116,6 +140,14 @@ core::Status EngineStack::make_model(const EngineSettings& settings, step::Engin
   const uint64_t others = fixed.slots_bytes + fixed.workspace_bytes + fixed.logits_bytes;
   const uint64_t share = on_host ? free / 10 : (free > others ? free - others : 0) / 10 * 9;
   const uint64_t by_bytes = chosen(settings.device_bytes, share) / slab;
+  if (settings.device_blocks == 0 && settings.device_bytes != 0 && by_bytes == 0) {
+    return core::Error{core::Code::kInvalidRequest,
+                       fmt::format("--kv.device-bytes {} holds no block: one of {} tokens takes {} "
+                                   "bytes, a context of {} tokens {}",
+                                   settings.device_bytes, block_tokens, slab, runner.max_context,
+                                   whole_context * slab),
+                       "kv.device-bytes"};
+  }
   const uint64_t enough = std::max<uint64_t>(
       2 * whole_context, uint64_t{runner.n_slots} * std::min<uint64_t>(whole_context, 64));
   runner.n_blocks =
@@ -149,10 +181,20 @@ core::Status EngineStack::make_model(const EngineSettings& settings, step::Engin
   engine.max_context = runner.max_context;
   const step::RunnerPlan plan = step::ModelRunner::plan(model, runner);
   resolved_json_ = fmt::format(
-      R"({{"backend":"{}","device":"{}","weight_bytes":{},"device_blocks":{},"block_tokens":{},"block_bytes":{},"slots":{},"snapshots":{},"step_tokens":{},"max_context":{},"kv_bytes":{},"snapshot_bytes":{},"workspace_bytes":{}}})",
+      R"({{"backend":"{}","device":"{}","weight_bytes":{},"device_blocks":{},"block_tokens":{},"block_bytes":{},"kv_token_bytes":{:g},"slots":{},"slot_bytes":{},"snapshots":{},"step_tokens":{},"max_context":{},"kv_bytes":{},"snapshot_bytes":{},"workspace_bytes":{}}})",
       loaded_.backend->name(), device.description(), model.weight_bytes(), runner.n_blocks,
-      block_tokens, slab, runner.n_slots, runner.n_snapshots, runner.max_rows, runner.max_context,
-      plan.blocks_bytes, plan.snapshots_bytes, plan.workspace_bytes);
+      block_tokens, slab, static_cast<double>(slab) / block_tokens, runner.n_slots, slot_bytes,
+      runner.n_snapshots, runner.max_rows, runner.max_context, plan.blocks_bytes,
+      plan.snapshots_bytes, plan.workspace_bytes);
+  constexpr double kMb = 1e6;
+  memory_words_ = fmt::format(
+      " (memory: weights {:.1f} MB, {} blocks {:.1f} MB, {} running requests {:.1f} MB, {} kept "
+      "windows {:.1f} MB, activations {:.1f} MB)",
+      static_cast<double>(model.weight_bytes()) / kMb, runner.n_blocks,
+      static_cast<double>(plan.blocks_bytes) / kMb, runner.n_slots,
+      static_cast<double>(plan.slots_bytes) / kMb, runner.n_snapshots,
+      static_cast<double>(plan.snapshots_bytes) / kMb,
+      static_cast<double>(plan.workspace_bytes) / kMb);
   runner_ = std::move(made);
   return {};
 }

@@ -40,7 +40,8 @@ class EngineStack {
   const tokenizer::Tokenizer& tokenizer() const { return *tokenizer_; }
   const weights::ModelConfig& config() const { return config_; }
   bool is_script() const { return loaded_.model == nullptr; }
-  // What was resolved, as one JSON object: blocks, bytes, contexts, threads.
+  // What was resolved, as one JSON object: blocks, bytes, contexts, threads. A request takes
+  // kv_token_bytes a token (whole blocks) and, while it runs, slot_bytes.
   const std::string& resolved_json() const { return resolved_json_; }
 
  private:
@@ -56,6 +57,7 @@ class EngineStack {
   std::unique_ptr<step::StepRunner> runner_;
   std::unique_ptr<step::Engine> engine_;
   std::string resolved_json_;
+  std::string memory_words_;  // what takes how many bytes; "" without a model
 };
 
 // The model folder to use when --model is not given: models/demo beside the program, above it, or

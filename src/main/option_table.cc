@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <map>
 
 #include <fmt/format.h>
@@ -215,7 +216,10 @@ void OptionTable::text(std::string name, std::string& field, std::string help) {
 
 void OptionTable::choice(std::string name, std::string& field, std::vector<std::string> values,
                          std::string help) {
-  std::string expects = fmt::format("one of {}", fmt::join(values, ", "));
+  std::vector<std::string> words;  // "" stands for no choice
+  std::copy_if(values.begin(), values.end(), std::back_inserter(words),
+               [](const std::string& word) { return !word.empty(); });
+  std::string expects = fmt::format("one of {}", fmt::join(words, ", "));
   options_.push_back({std::move(name), Option::Kind::kText, std::move(help),
                       [&field, values = std::move(values)](std::string_view text) {
                         if (std::find(values.begin(), values.end(), text) == values.end())

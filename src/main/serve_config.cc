@@ -30,6 +30,8 @@ void ServeConfig::bind(OptionTable& t) {
   t.integer("prefill-chunk", prefill_chunk, 0, 1u << 20,
             "rows of one prompt in a step; 0: sched.step-tokens");
   t.flag("strict-usage-chunk", strict_usage_chunk, "usage in streams exactly as OpenAI sends it");
+  t.flag("require-reasoning", require_reasoning,
+         "refuse a history whose turns with calls come without their reasoning");
   t.choice("log-format", log_format, {"text", "json"}, "log lines");
   t.flag("log-requests", log_requests, "one log line a request, never with its text");
   t.integer("kv.block-tokens", block_tokens, 2, 65536, "tokens of a cache block");

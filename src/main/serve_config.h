@@ -26,6 +26,7 @@ struct ServeConfig {
   bool any_model = false;
   bool insecure = false;
   bool strict_usage_chunk = false;
+  bool require_reasoning = false;
   fetch::ProviderConfig web;
   std::string web_key_file;
   int64_t web_timeout_ms = 20'000;
