@@ -42,6 +42,7 @@ def call(*arguments, timeout=150):
 def body(question, logprobs=True):
     more = {"logprobs": True, "top_logprobs": 2} if logprobs else {}
     return {"model": "deepseek-flash", "messages": [{"role": "user", "content": question}], "temperature": 0, "max_tokens": 40,
+            "thinking": {"type": "disabled"},  # with it the temperature is 1
             "hadal": {"return_token_ids": True}, **more}
 
 
@@ -122,7 +123,7 @@ def main():
         judge("generate", host, [ids for ids, _ in cuda])
         note(generate(folder, "cuda", "chunks", "--prefill-chunk", "7", "--max-running", "3") == cuda, "generate with chunks of 7: the same ids and log-probabilities")
         note(generate(folder, "cuda:overlap", "overlap") == cuda, "generate on cuda:overlap: the same ids and log-probabilities")
-        runs = [call("run", "--temperature", "0", "--max-tokens", "40", "--model", MODEL, "--backend", backend, QUESTIONS[0]) for backend in ("cpu", "cuda")]
+        runs = [call("run", "--thinking", "off", "--temperature", "0", "--max-tokens", "40", "--model", MODEL, "--backend", backend, QUESTIONS[0]) for backend in ("cpu", "cuda")]
         note(runs[0] == runs[1] and runs[0], "run: the CPU's answer")
         judge("serve", host, serve("cuda"))
         ids = [i for answer, _ in host for i in answer][:400]

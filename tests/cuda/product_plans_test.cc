@@ -114,6 +114,36 @@ TEST(WideJobs, EveryRowTileOfEveryStripAndSliceOnce) {
                                  strips);
 }
 
+// Rows of each expert, by a few ways of choosing.
+std::vector<int64_t> rows_of_experts(int64_t n_choices, int64_t n_experts, int64_t way) {
+  std::vector<int64_t> rows(static_cast<size_t>(n_experts));
+  for (int64_t i = 0; i < n_choices; ++i) {
+    int64_t e = i % n_experts;                                           // even
+    if (way == 1) e = 0;                                                 // all one
+    if (way == 2) e = i % 65 == 0 ? i / 65 % n_experts : n_experts - 1;  // one row more than a tile
+    if (way == 3) e = (i * 2654435761 >> 7) % n_experts;
+    ++rows[static_cast<size_t>(e)];
+  }
+  return rows;
+}
+
+TEST(WideJobs, PlacesAndTilesOfExpertsFitTheirRoom) {
+  for (const int64_t experts : {1, 4, 48, 384, 1024}) {
+    for (const int64_t choices : {1, 6, 7, 48, 64, 65, 383, 384, 1536, 49152}) {
+      for (int64_t way = 0; way < 4; ++way) {
+        int64_t places = 0, tiles = 0;
+        for (const int64_t rows : rows_of_experts(choices, experts, way)) {
+          places += (rows + 7) / 8 * 8;
+          tiles += (rows + kTileRows - 1) / kTileRows;
+        }
+        EXPECT_LE(places, max_places(choices, experts)) << choices << " of " << experts;
+        EXPECT_LE(tiles, max_row_tiles(choices, experts)) << choices << " of " << experts;
+        EXPECT_EQ(max_places(choices, experts) % 8, 0);
+      }
+    }
+  }
+}
+
 TEST(WideJobs, ChoiceForReleasedMatrices) {
   const auto choose = [](int32_t groups, int32_t outputs, int32_t rows) {
     const WideSpace s = {

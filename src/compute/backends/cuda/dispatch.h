@@ -19,12 +19,6 @@ struct Dispatch {
   RowTile* tiles = nullptr;  // [max_row_tiles] up to kTileRows rows of one expert
   int32_t* n_tiles = nullptr;
 };
-inline int64_t max_places(int64_t n_choices, int64_t n_experts) {
-  return (n_choices + 7 * (n_choices < n_experts ? n_choices : n_experts) + 7) / 8 * 8;
-}
-inline int64_t max_row_tiles(int64_t n_choices, int64_t n_experts) {
-  return (n_choices < n_experts ? n_choices : n_experts) + n_choices / kTileRows;
-}
 
 // expert [T, top_k] (stride elements between rows), each id below n_experts <= kMaxExperts.
 inline constexpr int32_t kMaxExperts = 1024;

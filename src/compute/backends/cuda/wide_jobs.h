@@ -21,6 +21,15 @@ inline constexpr int kSuperTiles = 32;  // row tiles whose rows stay in L2 while
 // Room for the sums of slices where a product has too few outputs to fill the GPU by itself.
 inline constexpr uint64_t kWideSliceBytes = 40 << 20;
 
+// Rows grouped by expert (dispatch.h): places for `n_choices` of them, each expert's beginning at a
+// multiple of 8, and tiles of up to kTileRows rows of one expert, at most.
+constexpr int64_t max_places(int64_t n_choices, int64_t n_experts) {
+  return (n_choices + 7 * std::min(n_choices, n_experts) + 7) / 8 * 8;
+}
+constexpr int64_t max_row_tiles(int64_t n_choices, int64_t n_experts) {
+  return std::min(n_choices, n_experts) + n_choices / kTileRows;
+}
+
 // A row tile by `n_strips` strips of outputs, over slices of k.
 struct WideJob {
   RowTile tile;
