@@ -84,6 +84,14 @@ __device__ __forceinline__ void follow_previous(bool overlap) {
   let_next_start();
 }
 
+// Before follow_previous(): small weights (a norm, a bias) on their way to L2, a line a thread.
+// Weights pass through L2 too seldom to be found there.
+__device__ __forceinline__ void expect_weights(bool overlap, const void* weights, int bytes) {
+  const int at = static_cast<int>(threadIdx.x) * 128;
+  if (overlap && weights != nullptr && at < bytes)
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(static_cast<const char*>(weights) + at));
+}
+
 // A launch that may begin while the kernel before it ends, if `overlap`. `cluster`: blocks of a
 // cluster, 1 for none and for a kernel that has its own __cluster_dims__.
 template <class... Parameters, class... Arguments>

@@ -179,6 +179,7 @@ __global__ void __launch_bounds__(kClusterThreads) boundary_cluster_kernel(Bound
   __shared__ float2 units[kSliceUnits];
   __shared__ float2 slices[MixShape::kMaxSlices];
   __shared__ float coefficients[24];
+  expect_weights(p.overlap, p.norm, static_cast<int>(p.d) * 2);
   if (p.overlap) wait_for_previous();
   let_next_start();
   const cg::cluster_group cluster = cg::this_cluster();
@@ -218,6 +219,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
   __shared__ float2 units[2][kBlockThreads];
   __shared__ float2 slices[2][MixShape::kMaxSlices];
   __shared__ float coefficients[2][24];
+  expect_weights(p.overlap, p.norm, static_cast<int>(p.d) * 2);
   if (p.overlap) wait_for_previous();
   let_next_start();
   const int me = threadIdx.x, n_units = static_cast<int>(p.d / kUnitChannels);

@@ -60,6 +60,7 @@ struct LatentJob {
 };
 
 __global__ void latent_kernel(const LatentJob job) {
+  expect_weights(job.overlap, job.norm, job.d * 2);
   follow_previous(job.overlap);
   const int64_t t = blockIdx.x;
   const uint16_t* x = job.kv + t * job.kv_stride;
@@ -124,6 +125,7 @@ __device__ float pooled(const float* const* members, int ratio, int d, int c) {
 // The latents before rotation. Rows that end no group give zeros, which nobody reads.
 __global__ void group_kernel(const CompressJob job) {
   extern __shared__ uint16_t u[];  // [d_head]
+  expect_weights(job.overlap, job.norm, job.d_head * 2);
   follow_previous(job.overlap);
   const int t = static_cast<int>(blockIdx.x);
   uint16_t* out = job.latent + static_cast<int64_t>(t) * job.d_head;
@@ -151,6 +153,7 @@ __global__ void group_kernel(const CompressJob job) {
 
 // Rotates, quantises and stores the entry and its index key.
 __global__ void entry_kernel(const CompressJob job) {
+  expect_weights(job.overlap, job.k_norm, job.d_index * 2);
   follow_previous(job.overlap);
   const int t = static_cast<int>(blockIdx.x);
   if (!ends_group(job, t)) return;
@@ -181,6 +184,7 @@ __global__ void entry_kernel(const CompressJob job) {
 // qr = AQ8 values of RMS(x; norm): what both products of a query take.
 __global__ void query_norm_kernel(const uint16_t* q_raw, int64_t stride, const uint16_t* norm,
                                   int n, float eps, bool overlap, uint16_t* qr) {
+  expect_weights(overlap, norm, n * 2);
   follow_previous(overlap);
   const int64_t t = blockIdx.x;
   const uint16_t* x = q_raw + t * stride;

@@ -65,6 +65,8 @@ __global__ void route_kernel(const float* logits, int64_t stride, int32_t n_expe
                              int64_t expert_stride, float* weight, int64_t weight_stride,
                              bool overlap) {
   extern __shared__ float shared[];
+  expect_weights(overlap, bias_text, n_experts * 4);
+  expect_weights(overlap, bias_image, n_experts * 4);
   follow_previous(overlap);
   float* score = shared;
   float* select = shared + n_experts;
@@ -245,6 +247,7 @@ __global__ void final_norm_kernel(const int32_t* index, int32_t n_streams, int32
                                   float eps, uint16_t* x, int64_t x_stride, bool overlap) {
   extern __shared__ uint16_t row[];
   __shared__ float scale;
+  expect_weights(overlap, norm, d * 2);
   follow_previous(overlap);
   const int64_t t = index[blockIdx.x];
   const uint16_t* from = streams + t * n_streams * d;
