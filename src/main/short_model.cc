@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "compute/weights/layout.h"
 #include "compute/weights/read_file.h"
 #include "main/backend_choice.h"
 
@@ -72,6 +73,21 @@ core::Result<std::string> shorten_config(std::string_view json, int32_t n_layers
   return root.dump();
 }
 
+core::Status check_host_holds(const weights::ModelConfig& config, uint64_t free_bytes) {
+  uint64_t bytes = 0;
+  weights::for_each_tensor(config, [&](const weights::ExpectedTensor& t) {
+    if (!t.optional) bytes += t.n_bytes();
+  });
+  if (2 * bytes <= free_bytes) return {};
+  return core::Error{
+      core::Code::kOverloaded,
+      fmt::format("--layers {}: the weights take {:.1f} GB, and the CPU needs them twice, as made "
+                  "and as packed; {:.1f} GB are free: ask for fewer layers",
+                  config.n_layers, static_cast<double>(bytes) / 1e9,
+                  static_cast<double>(free_bytes) / 1e9),
+      "layers"};
+}
+
 core::Result<LoadedModel> make_short_model(const ModelFlags& flags, int32_t n_layers, uint64_t seed,
                                            const DeviceUse& use) {
   HADAL_TRY(const std::string json,
@@ -83,6 +99,8 @@ core::Result<LoadedModel> make_short_model(const ModelFlags& flags, int32_t n_la
   model::ModelOptions options;
   options.block_tokens = flags.block_tokens;
   HADAL_TRY_VOID(check_fits(out.config, options, *out.backend, use));
+  const device::Device& device = out.backend->device();
+  if (device.reads_host_memory()) HADAL_TRY_VOID(check_host_holds(out.config, device.free_bytes()));
   const auto n_threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   HADAL_TRY(out.checkpoint, weights::Checkpoint::make_random(out.config, seed, n_threads));
   HADAL_TRY(out.model,

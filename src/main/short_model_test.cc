@@ -46,6 +46,17 @@ TEST(ShortModel, RefusesAsManyLayersAsThereAre) {
   EXPECT_NE(refused.error().message.find("the model has 40"), std::string::npos);
 }
 
+TEST(ShortModel, TheHostMustHoldTheWeightsTwice) {
+  const auto cut = weights::parse_model_config(*shorten_config(released(), 6), "cut");
+  ASSERT_TRUE(cut.has_value());
+  const core::Status refused = check_host_holds(*cut, 16'000'000'000);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, core::Code::kOverloaded);
+  EXPECT_NE(refused.error().message.find("--layers 6"), std::string::npos);
+  EXPECT_NE(refused.error().message.find("16.0 GB are free"), std::string::npos);
+  EXPECT_TRUE(check_host_holds(*cut, 1'000'000'000'000).has_value());
+}
+
 TEST(ShortModel, RandomWeightsInMemoryFillTheLayoutOfTheirConfig) {
   const auto config = weights::load_model_config(std::string(HADAL_SOURCE_DIR) +
                                                  "/src/compute/weights/testdata/tiny_config.json");
