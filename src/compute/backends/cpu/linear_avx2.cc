@@ -82,17 +82,18 @@ HADAL_YMM void widen(const uint16_t* x, float* to) {
   }
 }
 
-// Byte 0 is 2^-127, the subnormal 0x00400000; every other byte is an exponent field.
+// Byte 0 is 2^-127, the subnormal 0x00400000; every other byte is an exponent field. No branch:
+// behind one GCC 12 keeps the sums of tile_rows in memory.
+HADAL_YMM __m256 scale_of(__m256i bytes) {
+  return _mm256_castsi256_ps(
+      _mm256_max_epu32(_mm256_slli_epi32(bytes, 23), _mm256_set1_epi32(0x00400000)));
+}
 HADAL_YMM Vec scale_row(uint8_t byte) {
-  const uint32_t bits = byte == 0 ? 0x00400000u : static_cast<uint32_t>(byte) << 23;
-  float scale;
-  __builtin_memcpy(&scale, &bits, 4);
-  return vec_set1(scale);
+  const __m256 scale = scale_of(_mm256_set1_epi32(byte));
+  return {scale, scale};
 }
 HADAL_YMM __m256 scale_8(const unsigned char* bytes) {
-  const __m256i b = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(bytes)));
-  return _mm256_castsi256_ps(
-      _mm256_max_epu32(_mm256_slli_epi32(b, 23), _mm256_set1_epi32(0x00400000)));
+  return scale_of(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(bytes))));
 }
 HADAL_YMM Vec scale_rows(const unsigned char* bytes) {
   return {scale_8(bytes), scale_8(bytes + 8)};
