@@ -11,6 +11,8 @@ BEYOND_A_SCHEMA = [
     (r"tools\[\d+\]\.function\.name", r"Tool names must be unique\."),
     (r"input_file_id", r"there is no file|was not uploaded with purpose batch"),
     (r"response_id", r"only responses that were created with background: true can be cancelled"),
+    (r"stream", r"only a response that was created with stream: true can be streamed"),
+    (r"starting_after", r"the last event of this response has the number"),
     (r"store", r"a background response must be stored"),
     (r"previous_response_id", r"Previous response with id '.*' not found\.|previous_response_id and conversation exclude each other"),
     (r"batch_id", r"the batch is \w+ and cannot be cancelled"),

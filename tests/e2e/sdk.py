@@ -54,11 +54,24 @@ def stored_responses(client, model):
     second = client.responses.create(model=model, input="tide again?", previous_response_id=first.id)
     assert second.previous_response_id == first.id and second.usage.input_tokens > first.usage.input_tokens
     items = client.responses.input_items.list(second.id)
-    assert [item.content[0].text for item in items.data] == ["tide again?"], items
+    assert [item.type for item in items.data] == ["message", "message", "reasoning", "message"], items
+    assert [items.data[i].content[0].text for i in (0, 1, 3)] == ["tide again?", TEXT, "tide?"], items
     waiting = client.responses.create(model=model, input="tide?", background=True)
     while waiting.status in ("queued", "in_progress"):
         waiting = client.responses.retrieve(waiting.id)
     assert waiting.status == "completed" and client.responses.cancel(waiting.id).output_text == TEXT
+    sent = list(client.responses.create(model=model, input="tide?", background=True, stream=True))
+    made = sent[-1].response
+    assert made.output_text == TEXT and [event.sequence_number for event in sent] == list(range(len(sent)))
+    assert list(client.responses.retrieve(made.id, stream=True)) == sent
+    assert list(client.responses.retrieve(made.id, stream=True, starting_after=3)) == sent[4:]
+    with client.responses.stream(response_id=made.id, starting_after=1) as stream:  # the SDK's own way to come back
+        assert stream.get_final_response().output_text == TEXT
+    try:
+        client.responses.retrieve(second.id, stream=True)
+        raise AssertionError("a response that was not streamed was streamed")
+    except openai.BadRequestError as error:
+        assert error.param == "stream", error
     client.responses.delete(first.id)
     for gone in (lambda: client.responses.retrieve(first.id), lambda: client.responses.delete(first.id)):
         try:

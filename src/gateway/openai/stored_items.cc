@@ -128,6 +128,14 @@ std::string response_status(std::string_view object) {
   return std::string(doc.root()["status"].str());
 }
 
+std::string last_event(std::string_view object) {
+  const std::string status = response_status(object);
+  const std::string_view type = status == "completed"    ? "response.completed"
+                                : status == "incomplete" ? "response.incomplete"
+                                                         : "response.failed";
+  return fmt::format("event: {}\ndata: {{\"type\":\"{}\",\"response\":{}", type, type, object);
+}
+
 std::vector<Item> split_items(std::string_view list) {
   std::vector<Item> out;
   JsonDoc doc;

@@ -25,6 +25,9 @@ std::string stored_input(recipe::JsonValue input, std::string_view id_suffix);
 std::string output_items(std::string_view object);
 std::string response_status(std::string_view object);
 
+// The event that ends a stream with that object, without its number: up to `,"sequence_number"`.
+std::string last_event(std::string_view object);
+
 struct Item {
   std::string id, json;
 };

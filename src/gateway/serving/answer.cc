@@ -97,7 +97,9 @@ void Answer::respond_error(const core::Error& error) {
 void Answer::ensure_started() {
   if (started_) return;
   started_ = true;
-  if (!parts_.stream->streamed() || parts_.exchange == nullptr) return;
+  if (!parts_.stream->streamed()) return;
+  if (parts_.on_events) parts_.on_events(out_);
+  if (parts_.exchange == nullptr || parts_.detached) return;
   parts_.exchange->start_stream(
       {200, "text/event-stream; charset=utf-8", {{"X-Accel-Buffering", "no"}}, std::move(out_)});
   out_.clear();
@@ -160,7 +162,9 @@ void Answer::fail(core::Error error) {
 
 void Answer::push() {
   if (!parts_.stream->streamed()) return;
-  if (parts_.exchange != nullptr && !out_.empty()) parts_.exchange->push_unbounded(out_);
+  if (parts_.on_events) parts_.on_events(out_);
+  if (parts_.exchange != nullptr && !parts_.detached && !out_.empty())
+    parts_.exchange->push_unbounded(out_);
   out_.clear();
 }
 
@@ -180,8 +184,18 @@ types::SinkAnswer Answer::on_tokens(uint32_t choice, std::span<const types::Toke
   }
   ensure_started();
   if (!parts_.stream->streamed()) return parts_.stream->on_tokens(choice, events, n_taken, out_);
-  if (parts_.exchange != nullptr && !parts_.exchange->has_room()) return types::SinkAnswer::kFull;
   out_.clear();
+  if (parts_.detached) {
+    types::SinkAnswer answer = types::SinkAnswer::kContinue;
+    for (size_t i = 0; i < events.size() && answer == types::SinkAnswer::kContinue; ++i) {
+      size_t n = 0;
+      answer = parts_.stream->on_tokens(choice, events.subspan(i, 1), n, out_);
+      n_taken += n;
+    }
+    push();
+    return answer;
+  }
+  if (parts_.exchange != nullptr && !parts_.exchange->has_room()) return types::SinkAnswer::kFull;
   if (parts_.event_times && !events.empty()) {
     fmt::format_to(std::back_inserter(out_), ": t={}\n",
                    std::chrono::nanoseconds(events.front().at.time_since_epoch()).count());
@@ -213,7 +227,9 @@ void Answer::finish(std::unique_lock<std::mutex>& lock) {
   ended_ = true;
   lock.unlock();
   if (!parts_.keep || (parts_.stream->failed() && !parts_.detached)) return deliver({});
-  if (parts_.stream->streamed()) {
+  if (parts_.goes_on_elsewhere && parts_.goes_on_elsewhere(parts_.stream->final_object())) {
+    out_.clear();
+  } else if (parts_.stream->streamed()) {
     const size_t last = last_event(out_);
     std::string event = out_.substr(last);
     out_.resize(last);
@@ -232,8 +248,10 @@ void Answer::deliver(core::Status kept) {
   if (const auto& failed = parts_.stream->failed(); failed && !parts_.stream->streamed()) {
     respond_error(*failed);
   } else if (parts_.exchange != nullptr && parts_.stream->streamed()) {
-    push();
-    parts_.exchange->finish();
+    if (!parts_.detached) {
+      parts_.exchange->push_unbounded(out_);
+      parts_.exchange->finish();
+    }
   } else if (parts_.exchange != nullptr) {
     parts_.exchange->respond({200, "application/json", {}, std::move(out_)});
   }

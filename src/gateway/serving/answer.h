@@ -35,8 +35,15 @@ class Answer : public std::enable_shared_from_this<Answer> {
     // The answer waits for tools that the server runs: waiting_round() and go_on() are for whoever
     // runs them, on another thread. Unset: there are none.
     std::function<void(std::shared_ptr<Answer>)> run_tools;
-    // Generated to its end whether or not its client stays (background responses).
+    // Generated to its end whether or not its client stays (background responses). Its stream goes
+    // to on_events alone, token by token, so that made again it is cut in the same places; the
+    // exchange gets what is refused at the start.
     bool detached = false;
+    // Takes the events of a stream that is kept, all but the last. On the engine's thread.
+    std::function<void(std::string_view events)> on_events;
+    // Whether an answer that ends with this object is made again by the next process: then no event
+    // closes what is open, and who read its stream goes on where it was. Unset: never.
+    std::function<bool(const std::string& object)> goes_on_elsewhere;
     // Keeps the finished object and then calls `kept`: what acknowledges the answer to the client
     // (the whole of it, or a stream's last event) waits for that, and an error takes its place.
     // Any thread may call `kept`, once. Unset: nothing is kept. Not called for an answer that

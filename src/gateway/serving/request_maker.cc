@@ -32,6 +32,12 @@ core::Status check_unstored(const recipe::ResponsePlan& plan) {
                      field};
 }
 
+uint64_t hash_of(std::string_view text) {  // FNV-1a
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  return hash;
+}
+
 }  // namespace
 
 int64_t unix_seconds() {
@@ -78,10 +84,17 @@ core::Result<MadeRequest> RequestMaker::make(const Dialect& dialect, std::string
   if (scripted_by_file) codec.extension.script = script_file_->match(codec, dialect.api);
   const uint32_t n = std::max(1u, codec.sampling.n);
   const uint64_t number = next_number_.fetch_add(n);
+  std::string id = origin.id.empty()
+                       ? fmt::format("{}{:016x}{:08x}", dialect.id_prefix, salt_, number)
+                       : origin.id;
+  // A background response may be made again by the next process. Then it is to be the same, so that
+  // who reads its stream goes on where it was: its draws and names follow from its id.
+  const uint64_t seed = codec.response.background ? metrics::scattered_id(hash_of(id), 0)
+                                                  : metrics::scattered_id(salt_, number);
   const EngineView view{.tokenizer = &tokenizer_,
                         .limits = engine_.limits(),
                         .end_token = config_.end_token,
-                        .seed = metrics::scattered_id(salt_, number),
+                        .seed = seed,
                         .script = config_.script};
   HADAL_TRY(types::Request made, make_engine_request(codec, options, view));
   made.tenant = origin.tenant;
@@ -90,8 +103,7 @@ core::Result<MadeRequest> RequestMaker::make(const Dialect& dialect, std::string
   MadeRequest out;
   out.api = dialect.api;
   out.event_times = codec.extension.event_times;
-  out.id = origin.id.empty() ? fmt::format("{}{:016x}{:08x}", dialect.id_prefix, salt_, number)
-                             : origin.id;
+  out.id = std::move(id);
   out.created = origin.created != 0 ? origin.created : unix_seconds();
   out.model = codec.response.model;
   recipe::ResponsePlan& plan = codec.response;
@@ -112,7 +124,7 @@ core::Result<MadeRequest> RequestMaker::make(const Dialect& dialect, std::string
   identity.id = out.id;
   identity.created = out.created;
   identity.fingerprint = "hadal";
-  identity.seed = salt_ ^ (number * 0x9e3779b97f4a7c15u);
+  identity.seed = seed;
   identity.reasoning_key = options.reasoning_key;
   identity.now = unix_seconds;
   if (out.background) out.queued_object = openai::empty_response_object(plan, identity, "queued");

@@ -241,6 +241,8 @@ void Service::generate(const Dialect& dialect, std::shared_ptr<http::Exchange> e
                                                        .engine = &engine_,
                                                        .spans = config_.spans,
                                                        .run_tools = std::move(run_tools),
+                                                       .on_events = {},
+                                                       .goes_on_elsewhere = {},
                                                        .keep = {},
                                                        .on_finished = {}});
   answer->start(std::move(made->requests), made->prompt);

@@ -1,6 +1,5 @@
 #include "gateway/serving/stored_responses.h"
 
-#include <algorithm>
 #include <cstdlib>
 #include <utility>
 
@@ -19,8 +18,6 @@ namespace {
 using store::StoredResponse;
 using store::Tables;
 
-// Of the items that stand before an input: as much as a body may have.
-constexpr uint64_t kMostHistoryBytes = 64 << 20;
 // A background response that took the process down twice is not tried a third time.
 constexpr uint32_t kMostAttempts = 2;
 
@@ -28,10 +25,6 @@ const Dialect& responses_dialect() {
   for (const Dialect& dialect : dialects())
     if (dialect.api == recipe::Api::kResponses) return dialect;
   std::abort();
-}
-
-core::Error no_response(std::string_view id) {
-  return {core::Code::kNotFound, fmt::format("there is no response {}", id), "response_id"};
 }
 
 // As the API's own: clients tell by the code that they must send the whole conversation.
@@ -48,9 +41,17 @@ std::string without_prefix(const std::string& id) {
   return at == std::string::npos ? id : id.substr(at + 1);
 }
 
+std::vector<store::StoredItem> named(const std::vector<openai::Item>& items) {
+  std::vector<store::StoredItem> out;
+  for (const openai::Item& item : items) out.push_back({item.id, item.json});
+  return out;
+}
+
+}  // namespace
+
 // `object` with another status, and error.
-std::string with_status(const std::string& object, std::string_view status,
-                        const core::Error* error) {
+std::string StoredResponses::with_status(const std::string& object, std::string_view status,
+                                         const core::Error* error) {
   auto json = nlohmann::ordered_json::parse(object, nullptr, false);
   if (!json.is_object()) return object;
   json["status"] = status;
@@ -60,14 +61,6 @@ std::string with_status(const std::string& object, std::string_view status,
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
-std::vector<store::StoredItem> named(const std::vector<openai::Item>& items) {
-  std::vector<store::StoredItem> out;
-  for (const openai::Item& item : items) out.push_back({item.id, item.json});
-  return out;
-}
-
-}  // namespace
-
 std::string StoredResponses::key(std::string_view tenant, std::string_view id) {
   return fmt::format("{}\n{}", tenant, id);
 }
@@ -76,17 +69,20 @@ void StoredResponses::refuse(const std::shared_ptr<Job>& job, const core::Error&
   if (job->exchange != nullptr) Reply{.exchange = job->exchange}.error(error);
   if (job->id.empty()) return;
   // A background response that was taken by the last process and cannot be begun by this one.
-  store_.post<bool>(
-      [tenant = job->tenant, id = job->id, error](Tables& tables) -> core::Result<bool> {
+  store_.post<std::string>(
+      [tenant = job->tenant, id = job->id, error](Tables& tables) -> core::Result<std::string> {
         HADAL_TRY(auto row, tables.responses.find(tenant, id));
-        if (!row) return false;
+        if (!row) return std::string();
         row->object = with_status(row->object, "failed", &error);
         row->status = "failed";
         row->request.clear();
+        HADAL_TRY(row->events, tables.responses.events(tenant, id));
         HADAL_TRY_VOID(tables.responses.update(*row));
-        return true;
+        return row->object;
       },
-      [](const core::Result<bool>&) {});
+      [this, tenant = job->tenant, id = job->id](const core::Result<std::string>& object) {
+        ended(tenant, id, object ? *object : std::string());
+      });
 }
 
 void StoredResponses::create(std::shared_ptr<http::Exchange> exchange, std::string tenant,
@@ -177,16 +173,22 @@ void StoredResponses::begin_background(const std::shared_ptr<Job>& job, MadeRequ
   row.status = "queued";
   row.request = std::move(job->body);
   row.object = made.queued_object;
+  if (made.stream->streamed()) row.events = "";
   ++row.n_attempts;
   const bool resumed = !job->id.empty();
   const auto waiting = std::make_shared<MadeRequest>(std::move(made));
   store_.post<bool>(
       [row, resumed](Tables& tables) -> core::Result<bool> {
-        HADAL_TRY_VOID(resumed ? tables.responses.update(row) : tables.responses.put(row));
+        if (resumed) {  // a client may have cancelled or deleted it meanwhile
+          HADAL_TRY(const auto now, tables.responses.find(row.tenant, row.id));
+          if (!now || now->request.empty()) return false;
+        }
+        HADAL_TRY_VOID(tables.responses.put(row));
         return true;
       },
       [this, job, row, waiting](const core::Result<bool>& kept) mutable {
         if (!kept) return refuse(job, kept.error());
+        if (!*kept) return;
         if (job->exchange != nullptr && !waiting->stream->streamed()) {
           Reply{.exchange = std::exchange(job->exchange, nullptr)}.json(row.object);
         }
@@ -206,19 +208,40 @@ void StoredResponses::start(const std::shared_ptr<Job>& job, MadeRequest made, S
                       .spans = spans_,
                       .run_tools = make_tool_runner(made, maker_, tool_workers_),
                       .detached = made.background,
+                      .on_events = {},
+                      .goes_on_elsewhere = {},
                       .keep = {},
                       .on_finished = {}};
   const bool stored = made.store;
+  const auto exchange = parts.exchange;
+  std::shared_ptr<EventFeed> feed;  // of a background one: others may read it while it is made
+  std::function<std::string()> packed_events;
+  if (stored && parts.stream->streamed() && made.background) {
+    feed = feed_of(key(row.tenant, row.id));
+    parts.on_events = [feed](std::string_view events) { feed->publish(events); };
+    packed_events = [feed] { return feed->packed(); };
+  } else if (stored && parts.stream->streamed()) {
+    const auto log = std::make_shared<EventLog>();
+    parts.on_events = [log](std::string_view events) { log->append(events); };
+    packed_events = [log] { return packed_log(*log); };
+  }
   if (stored || !made.conversation.empty()) {
-    parts.keep = [this, row, conversation = made.conversation, stored](
+    parts.keep = [this, row, conversation = made.conversation, stored, packed_events](
                      const std::string& object, std::function<void(core::Status)> kept) {
       StoredResponse final_row = row;
+      if (packed_events) final_row.events = packed_events();
       if (!stored) final_row.id.clear();
       keep(final_row, conversation, object, std::move(kept));
     };
   }
-  parts.on_finished = [this, tenant = row.tenant, id = row.id](const std::string& object) {
-    ended(tenant, id, object);
+  if (made.background) {
+    parts.goes_on_elsewhere = [this](const std::string& object) {
+      return left_to_the_next(true, object);
+    };
+  }
+  parts.on_finished = [this, background = row.background, tenant = row.tenant,
+                       id = row.id](const std::string& object) {
+    ended(tenant, id, left_to_the_next(background, object) ? std::string() : object);
   };
   const auto answer = std::make_shared<Answer>(std::move(parts));
   {
@@ -226,6 +249,7 @@ void StoredResponses::start(const std::shared_ptr<Job>& job, MadeRequest made, S
     running_[key(row.tenant, row.id)].answer = answer;
   }
   answer->start(std::move(made.requests), made.prompt);
+  if (feed != nullptr && row.background && exchange != nullptr) sender_.add(feed, exchange, 0);
 }
 
 // The response, and what it adds to its conversation, in one transaction. `row.id` "": the response
@@ -234,12 +258,13 @@ void StoredResponses::keep(const StoredResponse& row, const std::string& convers
                            const std::string& object, std::function<void(core::Status)> kept) {
   store_.post<bool>(
       [row, conversation, object,
-       stopping = stopping_.load()](Tables& tables) -> core::Result<bool> {
+       left = left_to_the_next(row.background, object)](Tables& tables) -> core::Result<bool> {
         if (!row.id.empty()) {
           StoredResponse done = row;
           done.status = openai::response_status(object);
-          if (stopping && done.background && done.status == "cancelled") {
+          if (left) {
             done.status = row.status;
+            if (done.events) done.events = "";
             --done.n_attempts;
             HADAL_TRY_VOID(tables.responses.update(done));
             return true;
@@ -264,15 +289,53 @@ void StoredResponses::keep(const StoredResponse& row, const std::string& convers
 
 void StoredResponses::ended(const std::string& tenant, const std::string& id,
                             const std::string& object) {
-  std::vector<std::shared_ptr<http::Exchange>> waiting;
+  Running done;
   {
     const std::lock_guard lock(mutex_);
     const auto found = running_.find(key(tenant, id));
     if (found == running_.end()) return;
-    waiting = std::move(found->second.cancelled_by);
+    done = std::move(found->second);
     running_.erase(found);
   }
-  for (auto& exchange : waiting) Reply{.exchange = std::move(exchange)}.json(object);
+  if (done.feed != nullptr) done.feed->end(object);
+  for (auto& exchange : done.cancelled_by) {
+    if (object.empty()) {
+      Reply{.exchange = std::move(exchange)}.error(
+          {core::Code::kUnavailable, "the server is shutting down; try again later"});
+    } else {
+      Reply{.exchange = std::move(exchange)}.json(object);
+    }
+  }
+}
+
+bool StoredResponses::left_to_the_next(bool background, std::string_view object) const {
+  return background && stopping_ && openai::response_status(object) == "cancelled";
+}
+
+void StoredResponses::stopping() {
+  stopping_ = true;
+  // Those that nobody has begun: their readers come again to the next process.
+  std::vector<std::shared_ptr<EventFeed>> waiting;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto& [name, running] : running_) {
+      if (running.feed != nullptr && running.answer.expired()) waiting.push_back(running.feed);
+    }
+  }
+  for (const auto& feed : waiting) feed->end({});
+}
+
+bool StoredResponses::is_running(const std::string& running_key) {
+  const std::lock_guard lock(mutex_);
+  const auto found = running_.find(running_key);
+  return found != running_.end() && !found->second.answer.expired();
+}
+
+std::shared_ptr<EventFeed> StoredResponses::feed_of(const std::string& running_key) {
+  const std::lock_guard lock(mutex_);
+  std::shared_ptr<EventFeed>& feed = running_[running_key].feed;
+  if (feed == nullptr) feed = std::make_shared<EventFeed>(sender_);
+  return feed;
 }
 
 void StoredResponses::resume() {
@@ -306,118 +369,6 @@ bool StoredResponses::has_started(const std::string& running_key) {
   if (found == running_.end()) return false;
   const auto answer = found->second.answer.lock();
   return answer != nullptr && answer->begun();
-}
-
-// ---- the paths ----
-
-void StoredResponses::get(const Reply& reply) {
-  if (const auto stream = reply.request().query_param("stream"); stream && *stream == "true") {
-    return reply.error({core::Code::kInvalidRequest,
-                        "a stored response is not streamed again; leave stream out", "stream"});
-  }
-  store_.post<std::optional<StoredResponse>>(
-      [reply](Tables& tables) { return tables.responses.find(reply.tenant, reply.id); },
-      [this, reply](const core::Result<std::optional<StoredResponse>>& row) {
-        if (!row) return reply.error(row.error());
-        if (!*row) return reply.error(no_response(reply.id));
-        const bool begun = (*row)->status == "queued" && has_started(key(reply.tenant, reply.id));
-        reply.json(begun ? with_status((*row)->object, "in_progress", nullptr) : (*row)->object);
-      });
-}
-
-void StoredResponses::remove(const Reply& reply) {
-  store_.post<bool>(
-      [reply](Tables& tables) { return tables.responses.erase(reply.tenant, reply.id); },
-      [this, reply](const core::Result<bool>& erased) {
-        if (!erased) return reply.error(erased.error());
-        if (!*erased) return reply.error(no_response(reply.id));
-        std::shared_ptr<Answer> answer;
-        {
-          const std::lock_guard lock(mutex_);
-          const auto found = running_.find(key(reply.tenant, reply.id));
-          if (found != running_.end()) answer = found->second.answer.lock();
-        }
-        if (answer != nullptr) answer->cancel();
-        std::string body = R"({"id":)";
-        recipe::append_quoted(body, reply.id);
-        reply.json(body + R"(,"object":"response","deleted":true})");
-      });
-}
-
-void StoredResponses::cancel(const Reply& reply) {
-  store_.post<std::optional<StoredResponse>>(
-      [reply](Tables& tables) { return tables.responses.find(reply.tenant, reply.id); },
-      [this, reply](const core::Result<std::optional<StoredResponse>>& row) {
-        if (!row) return reply.error(row.error());
-        if (!*row) return reply.error(no_response(reply.id));
-        if (!(*row)->background) {
-          return reply.error({core::Code::kInvalidRequest,
-                              "only responses that were created with background: true can be "
-                              "cancelled",
-                              "response_id"});
-        }
-        std::shared_ptr<Answer> answer;
-        {
-          const std::lock_guard lock(mutex_);
-          const auto found = running_.find(key(reply.tenant, reply.id));
-          if (found != running_.end()) {
-            answer = found->second.answer.lock();
-            if (answer != nullptr) found->second.cancelled_by.push_back(reply.exchange);
-          }
-        }
-        // One that has ended stays as it is.
-        if (answer == nullptr) return reply.json((*row)->object);
-        answer->cancel();
-      });
-}
-
-void StoredResponses::input_items(const Reply& reply) {
-  const auto page = read_page(reply.request(), 20, 100);
-  if (!page) return reply.error(page.error());
-  store_.post<std::optional<StoredResponse>>(
-      [reply](Tables& tables) { return tables.responses.find(reply.tenant, reply.id); },
-      [reply, page = *page](const core::Result<std::optional<StoredResponse>>& row) {
-        if (!row) return reply.error(row.error());
-        if (!*row) return reply.error(no_response(reply.id));
-        std::vector<openai::Item> items = openai::split_items((*row)->input);
-        if (page.descending) std::reverse(items.begin(), items.end());
-        auto at = items.begin();
-        if (!page.after.empty()) {
-          at = std::find_if(items.begin(), items.end(),
-                            [&](const openai::Item& item) { return item.id == page.after; });
-          if (at == items.end()) {
-            return reply.error({core::Code::kInvalidRequest,
-                                fmt::format("after: there is no item {}", page.after), "after"});
-          }
-          ++at;
-        }
-        std::vector<std::string> entries, ids;
-        for (; at != items.end() && entries.size() < page.limit; ++at) {
-          entries.push_back(at->json);
-          ids.push_back(at->id);
-        }
-        reply.json(list_json(entries, ids, at != items.end()));
-      });
-}
-
-void StoredResponses::add_routes(http::Router& router, const TenantOf& tenant_of) {
-  const auto add = [&](const char* method, const char* rest,
-                       void (StoredResponses::*handler)(const Reply&)) {
-    for (const char* root : {"/v1/responses/{id}", "/responses/{id}"}) {
-      router.add(method, std::string(root) + rest,
-                 [this, handler, tenant_of](std::shared_ptr<http::Exchange> exchange,
-                                            const http::Request& request) {
-                   (this->*handler)({.exchange = std::move(exchange),
-                                     .tenant = tenant_of(request),
-                                     .id = std::string(request.path_param("id")),
-                                     .item_id = {}});
-                 });
-    }
-  };
-  add("GET", "", &StoredResponses::get);
-  add("DELETE", "", &StoredResponses::remove);
-  add("POST", "/cancel", &StoredResponses::cancel);
-  add("GET", "/input_items", &StoredResponses::input_items);
 }
 
 }  // namespace hadal::serving

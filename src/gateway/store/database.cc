@@ -67,6 +67,11 @@ void Statement::bind(int index, Blob value) {
   if (code != SQLITE_OK) failed_ = error_of(db_, code);
 }
 
+void Statement::bind(int index, const BlobOrNull& value) {
+  if (value) return bind(index, *value);
+  bind(index, std::optional<int64_t>());
+}
+
 void Statement::bind(int index, int64_t value) {
   if (statement_ == nullptr) return;
   const int code = sqlite3_bind_int64(statement_, index, value);

@@ -20,6 +20,7 @@ namespace hadal::store {
 struct Blob {
   std::string_view bytes;
 };
+using BlobOrNull = std::optional<Blob>;
 // SQL's NULL for "".
 struct TextOrNull {
   std::string_view text;
@@ -38,6 +39,7 @@ class Statement {
   void bind(int index, std::string_view value);
   void bind(int index, TextOrNull value);
   void bind(int index, Blob value);
+  void bind(int index, const BlobOrNull& value);  // nothing: NULL
   void bind(int index, int64_t value);
   void bind(int index, std::optional<int64_t> value);  // nothing: NULL
 

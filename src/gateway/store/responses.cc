@@ -28,7 +28,8 @@ StoredResponse read(const Statement& row) {
 
 uint64_t bytes_of(const StoredResponse& r) {
   constexpr uint64_t kRow = 200;  // ids, numbers, index entries
-  return kRow + r.request.size() + r.input.size() + r.object.size();
+  return kRow + r.request.size() + r.input.size() + r.object.size() +
+         (r.events ? r.events->size() : 0);
 }
 
 }  // namespace
@@ -49,12 +50,13 @@ core::Status Responses::put(const StoredResponse& r) {
   }
   HADAL_TRY_VOID(db_.run(
       "INSERT INTO responses(tenant, id, previous, created, background, n_attempts, status, "
-      "request, input, object, bytes) VALUES(?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT(tenant, id) DO "
-      "UPDATE SET previous = excluded.previous, n_attempts = excluded.n_attempts, status = "
+      "request, input, object, bytes, events) VALUES(?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT(tenant, "
+      "id) DO UPDATE SET previous = excluded.previous, n_attempts = excluded.n_attempts, status = "
       "excluded.status, request = excluded.request, input = excluded.input, object = "
-      "excluded.object, bytes = excluded.bytes",
+      "excluded.object, bytes = excluded.bytes, events = excluded.events",
       r.tenant, r.id, TextOrNull{r.previous}, r.created, r.background, r.n_attempts, r.status,
-      TextOrNull{r.request}, r.input, r.object, bytes));
+      TextOrNull{r.request}, r.input, r.object, bytes,
+      r.events ? BlobOrNull(Blob{*r.events}) : BlobOrNull()));
   return trim();
 }
 
@@ -88,14 +90,23 @@ core::Result<std::optional<StoredResponse>> Responses::find(std::string_view ten
   return std::optional<StoredResponse>(read(row));
 }
 
+core::Result<std::optional<std::string>> Responses::events(std::string_view tenant,
+                                                           std::string_view id) {
+  Statement row = db_.query("SELECT events FROM responses WHERE tenant = ? AND id = ?", tenant, id);
+  HADAL_TRY(const bool found, row.next());
+  if (!found || row.is_null(0)) return std::optional<std::string>();
+  return std::optional<std::string>(row.text(0));
+}
+
 core::Result<std::vector<StoredResponse>> Responses::chain(std::string_view tenant,
-                                                           std::string_view id,
-                                                           uint64_t max_bytes) {
+                                                           std::string_view id, uint64_t max_bytes,
+                                                           Chain kind) {
   std::vector<StoredResponse> out;
   std::string next(id);
   uint64_t bytes = 0;
   while (!next.empty()) {
     HADAL_TRY(std::optional<StoredResponse> found, find(tenant, next));
+    if (!found && kind == Chain::kWhatIsLeft && !out.empty()) break;
     if (!found) return core::Error{core::Code::kNotFound, "there is no such response", next};
     bytes += bytes_of(*found);
     if (bytes > max_bytes || out.size() == kLongestChain) {

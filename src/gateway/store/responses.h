@@ -23,6 +23,9 @@ struct StoredResponse {
   std::string request = {};  // background and not ended: the body; else ""
   std::string input = {};    // JSON list of its own input items
   std::string object = {};   // the Responses object as JSON
+  // Nothing: it was not streamed. Else its events in a form of gateway/serving, "" until it has
+  // ended or if they are lost. Read by events() only.
+  std::optional<std::string> events = {};
 };
 
 // Responses of all tenants; no method reaches into another tenant's. Thread: the store's.
@@ -36,11 +39,14 @@ class Responses {
   // Replaces it if it is still there: a client may have deleted it meanwhile.
   core::Status update(const StoredResponse& response);
   core::Result<std::optional<StoredResponse>> find(std::string_view tenant, std::string_view id);
+  // StoredResponse::events of one that find() has found.
+  core::Result<std::optional<std::string>> events(std::string_view tenant, std::string_view id);
   // `id` and all that it goes on from, oldest first. kNotFound with the id that is missing as
-  // `param`; kTooLarge if their bytes are more than `max_bytes` or they are more than
-  // kLongestChain.
+  // `param` (with kWhatIsLeft only if that is `id`; else the chain begins behind it); kTooLarge if
+  // their bytes are more than `max_bytes` or they are more than kLongestChain.
+  enum class Chain : uint8_t { kWhole, kWhatIsLeft };
   core::Result<std::vector<StoredResponse>> chain(std::string_view tenant, std::string_view id,
-                                                  uint64_t max_bytes);
+                                                  uint64_t max_bytes, Chain kind = Chain::kWhole);
   // False: there is none.
   core::Result<bool> erase(std::string_view tenant, std::string_view id);
   // Background responses that had not ended when the last process did, oldest first.

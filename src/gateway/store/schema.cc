@@ -6,7 +6,7 @@ namespace hadal::store {
 namespace {
 
 constexpr int64_t kApplicationId = 0x48414453;  // "HADS"
-constexpr int64_t kVersion = 1;
+constexpr int64_t kVersion = 2;
 
 // `seq` is the order of arrival. `totals` counts rows and bytes of what is bounded; triggers keep
 // it, so that it is right after any rollback.
@@ -85,6 +85,9 @@ CREATE TRIGGER batch_results_removed AFTER DELETE ON batch_results BEGIN
   UPDATE totals SET bytes = bytes - length(old.text) WHERE kind = 'files'; END;
 )sql";
 
+// events: what a streamed response was streamed as (NULL: it was not), see StoredResponse.
+constexpr const char* kVersion2 = "ALTER TABLE responses ADD COLUMN events BLOB";
+
 core::Result<int64_t> pragma(Database& db, const char* sql) {
   Statement statement = db.query(sql);
   HADAL_TRY(const bool row, statement.next());
@@ -110,8 +113,9 @@ core::Status prepare_schema(Database& db) {
   }
   if (version == kVersion) return {};
   return db.transaction([&]() -> core::Status {
-    HADAL_TRY_VOID(db.script(kVersion1));
-    return db.script("PRAGMA application_id=1212236883; PRAGMA user_version=1");
+    if (version < 1) HADAL_TRY_VOID(db.script(kVersion1));
+    HADAL_TRY_VOID(db.script(kVersion2));
+    return db.script("PRAGMA application_id=1212236883; PRAGMA user_version=2");
   });
 }
 

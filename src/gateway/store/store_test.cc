@@ -81,6 +81,58 @@ TEST_F(StoreTest, AResponseIsSeenByItsTenantOnly) {
   EXPECT_TRUE(store_->call<bool>([](Tbl t) { return t.responses.erase("a", "r1"); }).value());
 }
 
+TEST_F(StoreTest, EventsAreKeptWithTheResponseAndCount) {
+  open();
+  const auto events = [&](std::string id) {
+    return store_
+        ->call<std::optional<std::string>>([=](Tbl t) { return t.responses.events("", id); })
+        .value();
+  };
+  StoredResponse r = response("", "r1");
+  ASSERT_TRUE(put(r));
+  EXPECT_FALSE(events("r1").has_value()) << "it was not streamed";
+  const uint64_t without = total("responses").bytes;
+  r.events = "";
+  ASSERT_TRUE(put(r));
+  EXPECT_EQ(events("r1"), "") << "streamed, and not ended";
+  r.events = std::string("a\0b", 3);
+  ASSERT_TRUE(put(r));
+  EXPECT_EQ(events("r1"), r.events);
+  EXPECT_EQ(total("responses").bytes, without + 3);
+  EXPECT_FALSE(events("none").has_value());
+}
+
+TEST_F(StoreTest, AFileOfTheFirstVersionIsBroughtUp) {
+  open(true);
+  ASSERT_TRUE(put(response("", "r1")));
+  const auto back = store_->call<bool>([](Tbl t) -> core::Result<bool> {
+    HADAL_TRY_VOID(t.db.script("ALTER TABLE responses DROP COLUMN events; PRAGMA user_version=1"));
+    return true;
+  });
+  ASSERT_TRUE(back.has_value()) << back.error().message;
+  open(true);
+  EXPECT_TRUE(find("", "r1").has_value());
+  StoredResponse r = response("", "r2");
+  r.events = "log";
+  EXPECT_TRUE(put(r));
+}
+
+TEST_F(StoreTest, WhatIsLeftOfAChainBeginsBehindTheGap) {
+  open();
+  for (int i = 0; i < 4; ++i)
+    ASSERT_TRUE(
+        put(response("", "r" + std::to_string(i), i == 0 ? "" : "r" + std::to_string(i - 1))));
+  ASSERT_TRUE(store_->call<bool>([](Tbl t) { return t.responses.erase("", "r1"); }).value());
+  const auto left = [&](std::string id) {
+    return store_->call<std::vector<StoredResponse>>(
+        [=](Tbl t) { return t.responses.chain("", id, 1 << 20, Responses::Chain::kWhatIsLeft); });
+  };
+  ASSERT_TRUE(left("r3").has_value());
+  EXPECT_EQ(left("r3")->size(), 2u);
+  EXPECT_EQ(left("r3")->front().id, "r2");
+  EXPECT_EQ(left("r1").error().code, core::Code::kNotFound);
+}
+
 TEST_F(StoreTest, AChainComesOldestFirstAndIsBounded) {
   open();
   for (int i = 0; i < 50; ++i)
@@ -243,7 +295,7 @@ TEST_F(StoreTest, ANewerVersionIsRefusedAndLeftAsItIs) {
   EXPECT_NE(Store::open(config_).error().message.find("version 99"), std::string::npos);
   {
     auto db = Database::open(config_.path);
-    ASSERT_TRUE(db->script("PRAGMA user_version=1"));
+    ASSERT_TRUE(db->script("PRAGMA user_version=2"));
   }
   open(true);
   EXPECT_TRUE(find("", "r1").has_value());
