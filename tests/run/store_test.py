@@ -342,6 +342,30 @@ class Batches(unittest.TestCase):
         self.assertEqual(len(lines_of(self.server, done["output_file_id"])), n)
         self.assertEqual(self.server.wait_until_idle()["running"], 0)
 
+    def test_what_an_operator_aborts_is_made_again_once_and_then_has_its_reason(self):
+        lines = [chat_line(f"{i}", answer="word " * 20, pace_ms=100) for i in range(6)]
+
+        def abort():
+            while self.server.status()["running"] < len(lines):
+                time.sleep(0.02)
+            self.call("POST", "/admin/abort")
+            while self.server.status()["running"] == len(lines):
+                time.sleep(0.02)
+
+        batch = start_batch(self.server, lines)
+        abort()
+        done = wait_for(self.server, batch)
+        self.assertEqual((done["status"], done["request_counts"]), ("completed", {"total": 6, "completed": 6, "failed": 0}))
+        batch = start_batch(self.server, lines + [chat_line("fast")])
+        abort()
+        abort()
+        done = wait_for(self.server, batch)
+        self.assertEqual((done["status"], done["request_counts"]), ("completed", {"total": 7, "completed": 1, "failed": 6}))
+        wrong = lines_of(self.server, done["error_file_id"])
+        self.assertEqual([line["custom_id"] for line in wrong], [f"{i}" for i in range(6)])
+        self.assertEqual({line["error"]["code"] for line in wrong}, {"aborted"})
+        self.assertIn("operator", wrong[0]["error"]["message"])
+
     def test_a_window_that_ends_leaves_an_error_for_each_line_not_reached(self):
         batch = start_batch(self.server, [chat_line(f"{i}", answer="word " * 20, pace_ms=20) for i in range(300)], window="1s")
         done = wait_for(self.server, batch)

@@ -23,6 +23,9 @@ constexpr size_t kMostFileErrors = 50;
 constexpr auto kLookAround = std::chrono::seconds(1);
 constexpr auto kPatience = std::chrono::milliseconds(50);
 constexpr auto kBackOff = std::chrono::milliseconds(250);
+// What an operator ends once (/admin/abort ends all that runs) is made again. Ended again, it may
+// be what is wrong, and has an error for a result.
+constexpr uint32_t kMostAborts = 2;
 
 // The list of what is wrong with an input file, as the API shows it.
 class FileErrors {
@@ -262,6 +265,30 @@ bool BatchRunner::has_room() const {
          Clock::now() >= engine_full_until_;
 }
 
+BatchIdentity BatchRunner::identity_of(const Active& batch, const BatchInput::Line& line) {
+  BatchIdentity identity{.batch = batch.row.seq, .number = line.number};
+  BatchLine read;
+  const core::Status good = read_batch_line(line.text, read);
+  if (good && read.has_custom_id) {
+    identity.custom_id_json.clear();
+    recipe::append_quoted(identity.custom_id_json, read.custom_id);
+  }
+  return identity;
+}
+
+void BatchRunner::aborted(Active& batch, BatchInput::Line line) {
+  if (++batch.n_aborts[line.number] < kMostAborts) {
+    batch.again.push_back(std::move(line));
+    return;
+  }
+  BatchResult result =
+      refused_line(identity_of(batch, line), "aborted",
+                   fmt::format("an operator of the server ended this line {} times", kMostAborts));
+  HADAL_LOG(kWarning, "batches", "{}: line {} was aborted {} times and is given up", batch.row.id,
+            line.number, kMostAborts);
+  batch.unwritten.push_back({line.number, true, std::move(result.line)});
+}
+
 void BatchRunner::begin_line(Active& batch, BatchInput::Line line) {
   BatchIdentity identity{.batch = batch.row.seq, .number = line.number};
   InFlight& entry = in_flight_[{batch.row.seq, line.number}];
@@ -293,10 +320,14 @@ void BatchRunner::collect(std::chrono::milliseconds patience, bool stopping) {
     n_choices_ -= entry.mapped().n_choices;
     in_flight_bytes_ -= entry.mapped().line.text.size();
     --batch.n_in_flight;
-    const bool cut_by_us = result.cut == core::Code::kCancelled && (stopping || batch.ending());
-    if (cut_by_us || (result.cut && result.cut != core::Code::kCancelled)) {
+    if (result.cut) {
+      const bool cut_by_us = result.cut == core::Code::kCancelled && (stopping || batch.ending());
       if (!cut_by_us) engine_full_until_ = Clock::now() + kBackOff;
-      batch.again.push_back(std::move(entry.mapped().line));
+      if (cut_by_us || result.cut != core::Code::kCancelled) {
+        batch.again.push_back(std::move(entry.mapped().line));
+      } else {
+        aborted(batch, std::move(entry.mapped().line));
+      }
       continue;
     }
     batch.unwritten.push_back({result.number, result.refused, std::move(result.line)});
@@ -319,16 +350,10 @@ core::Status BatchRunner::write_results(Active& batch) {
 // A line that was not reached in time has an error for a result.
 core::Status BatchRunner::expire_rest(Active& batch) {
   BatchInput::Line line;
-  BatchLine read;
   while (true) {
     HADAL_TRY(const bool more, next_line(batch, line));
     if (more) {
-      BatchIdentity identity{.batch = batch.row.seq, .number = line.number};
-      if (read_batch_line(line.text, read) && read.has_custom_id) {
-        identity.custom_id_json.clear();
-        recipe::append_quoted(identity.custom_id_json, read.custom_id);
-      }
-      BatchResult result = refused_line(identity, "batch_expired",
+      BatchResult result = refused_line(identity_of(batch, line), "batch_expired",
                                         "this line was not reached within the completion window");
       batch.unwritten.push_back({line.number, true, std::move(result.line)});
     }

@@ -56,8 +56,9 @@ class BatchRunner {
     bool at_end = false;
     std::set<uint64_t> done;             // of the lines looked up: those that have a result
     uint64_t looked_up_to = 1;           // the first line not looked up
-    std::deque<BatchInput::Line> again;  // lines that the engine could not take
-    uint32_t n_in_flight = 0;            // lines
+    std::deque<BatchInput::Line> again;  // lines that the engine could not take, or that were cut
+    std::map<uint64_t, uint32_t> n_aborts;  // by line: how often an operator ended it
+    uint32_t n_in_flight = 0;               // lines
     bool expired = false;
     std::vector<store::BatchResultLine> unwritten;
 
@@ -76,6 +77,8 @@ class BatchRunner {
   core::Status expire_rest(Active& batch);
   core::Result<bool> next_line(Active& batch, BatchInput::Line& line);
   void begin_line(Active& batch, BatchInput::Line line);
+  static BatchIdentity identity_of(const Active& batch, const BatchInput::Line& line);
+  void aborted(Active& batch, BatchInput::Line line);
   void collect(std::chrono::milliseconds patience, bool stopping);
   core::Status write_results(Active& batch);
   core::Status finish(Active& batch);
