@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Limits that the engine keeps on the demo model: the thinking budget, required and named tools, JSON Schemas, regular
-expressions. limits_test.py HADAL"""
+expressions, arguments of strict tools, inputs of custom tools. limits_test.py HADAL"""
 import json
 import pathlib
 import re
@@ -17,6 +17,12 @@ DEMO = ROOT / "models/demo"
 TOOLS = [{"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}}
          for name in ("get_weather", "get_time", "add-numbers")]
 NAMES = {t["function"]["name"] for t in TOOLS}
+FORECAST = {"type": "object", "properties": {"city": {"type": "string", "pattern": "^[A-Z][a-z]{1,11}$"}, "days": {"type": "integer", "minimum": 1, "maximum": 9},
+                                             "unit": {"type": "string", "enum": ["C", "F"]}, "exact": {"type": ["boolean", "null"]},
+                                             "tags": {"type": "array", "items": {"type": "string", "enum": ["wind", "rain"]}}},
+            "required": ["city", "days", "unit", "exact", "tags"], "additionalProperties": False}
+STRICT = {"type": "function", "function": {"name": "get_weather", "strict": True, "parameters": FORECAST}}
+LIST = 'start: WORD (", " WORD)~1..3\nWORD: /[a-z]{1,6}/\n'
 
 
 class Limits(unittest.TestCase):
@@ -130,10 +136,60 @@ class Limits(unittest.TestCase):
         self.assertEqual(status, 200, data)
         self.assertTrue(re.fullmatch(expression, data["content"][-1]["text"]), data)
 
+    def check_forecast(self, call):
+        got = json.loads(call["function"]["arguments"])
+        self.assertEqual(list(got), FORECAST["required"])
+        self.assertRegex(got["city"], "^[A-Z][a-z]{1,11}$")
+        self.assertTrue(isinstance(got["days"], int) and 1 <= got["days"] <= 9 and got["unit"] in ("C", "F") and got["exact"] in (True, False, None), got)
+        self.assertTrue(set(got["tags"]) <= {"wind", "rain"}, got)
+
+    def test_arguments_of_strict_tools_keep_to_their_schema(self):
+        free = TOOLS[1]
+        n_calls = 0
+        for choice in ("auto", "required", {"type": "function", "function": {"name": "get_weather"}}):
+            for thinking in ("enabled", "disabled"):
+                for seed in range(3):
+                    answer = self.chat(tools=[free, STRICT], tool_choice=choice, seed=seed, max_tokens=400, parallel_tool_calls=seed != 0,
+                                       thinking={"type": thinking, "budget_tokens": 20})["choices"][0]
+                    calls = answer["message"].get("tool_calls") or []
+                    if choice != "auto":
+                        self.assertTrue(calls, answer)
+                    if seed == 0:
+                        self.assertLessEqual(len(calls), 1)
+                    if calls and answer["finish_reason"] != "length":
+                        self.assertEqual(answer["finish_reason"], "tool_calls")
+                    for call in calls[:len(calls) - (answer["finish_reason"] == "length")]:
+                        n_calls += 1
+                        if call["function"]["name"] == "get_weather":
+                            self.check_forecast(call)
+                        else:
+                            self.assertEqual(call["function"]["name"], free["function"]["name"])
+                            self.assertIsInstance(json.loads(call["function"]["arguments"]), dict)
+        self.assertGreater(n_calls, 12)
+
+    def test_inputs_of_custom_tools_match(self):
+        def tool(syntax, definition):
+            return {"type": "custom", "custom": {"name": "put", "format": {"type": "grammar", "grammar": {"syntax": syntax, "definition": definition}}}}
+        for syntax, definition, expression in [("lark", LIST, "[a-z]{1,6}(, [a-z]{1,6}){1,3}"), ("regex", "[A-C]{2}-\\d{3}", "[A-C]{2}-\\d{3}"),
+                                               ("gbnf", 'root ::= "(" root ")" | [0-9]{1,3}', "\\(*\\d{1,3}\\)*")]:
+            for thinking in ("enabled", "disabled"):
+                answer = self.chat(tools=[tool(syntax, definition)], tool_choice="required", seed=2, max_tokens=300, parallel_tool_calls=False,
+                                   thinking={"type": thinking, "budget_tokens": 10})["choices"][0]
+                self.assertEqual(answer["finish_reason"], "tool_calls", answer)
+                self.assertRegex(json.loads(answer["message"]["tool_calls"][0]["function"]["arguments"])["input"], "^(?:%s)$" % expression)
+        status, data = self.post("/v1/responses", {
+            "model": "deepseek-flash", "input": "Put it.", "max_output_tokens": 300, "tool_choice": "required", "parallel_tool_calls": False,
+            "reasoning": {"effort": "none"}, "tools": [{"type": "custom", "name": "put", "format": {"type": "grammar", "syntax": "lark", "definition": LIST}}]})
+        self.assertEqual(status, 200, data)
+        call = next(item for item in data["output"] if item["type"] == "custom_tool_call")
+        self.assertRegex(call["input"], "^[a-z]{1,6}(, [a-z]{1,6}){1,3}$")
+
     def test_what_is_not_enforced_is_refused(self):
-        strict = [{"type": "function", "function": {**TOOLS[0]["function"], "strict": True,
-                                                    "parameters": {"type": "object", "properties": {}, "required": [], "additionalProperties": False}}}]
-        for more, path in [({"tools": strict}, "tools[0].function.strict"),
+        strict = [TOOLS[1], {"type": "function", "function": {"name": "f", "strict": True, "parameters": {
+            "type": "object", "properties": {"a": {"type": "number", "multipleOf": 0.3}}, "required": ["a"], "additionalProperties": False}}}]
+        custom = [{"type": "custom", "custom": {"name": "f", "format": {"type": "grammar", "grammar": {"syntax": "lark", "definition": "start: x"}}}}]
+        for more, path in [({"tools": strict}, "tools[1].function.parameters.properties.a.multipleOf"),
+                           ({"tools": custom}, "tools[0].custom.format.grammar.definition"),
                            ({"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "object", "properties": {"a": {"not": {}}}}}}},
                             "response_format.json_schema.schema.properties.a.not"),
                            ({"response_format": {"type": "regex", "regex": "a(?=b)"}}, "response_format.regex")]:

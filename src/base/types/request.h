@@ -17,14 +17,20 @@ using TokenId = int32_t;
 // A client's request on this engine; unique for the life of the process.
 enum class RequestId : uint64_t {};
 
-// What the output must match. `text` is a JSON Schema, a regex or an EBNF grammar.
+// What the output must match. `text` is a JSON Schema, a regex, an EBNF grammar, or the tools whose
+// arguments keep to their schemas (engine/grammar/tool_calls.h).
 struct Constraint {
-  enum class Kind : uint8_t { kNone, kJsonObject, kJsonSchema, kRegex, kEbnf };
+  enum class Kind : uint8_t { kNone, kJsonObject, kJsonSchema, kRegex, kEbnf, kToolCalls };
   Kind kind = Kind::kNone;
   std::string text;
   // The constraint starts to hold after this text has been generated (a think section's end tag);
   // "": at once.
   std::string begins_after;
+  // kToolCalls: the control token of the call markup. It comes only where the form has it.
+  std::string marker;
+  // The form is the model's choice: what follows `begins_after` is free until the model opens a tag
+  // with `<` and the marker, behind which the form begins. The output may end before.
+  bool on_marker = false;
   std::string path;  // of the request's field, for errors
 };
 

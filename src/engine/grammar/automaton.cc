@@ -3,12 +3,18 @@
 #include <algorithm>
 
 namespace hadal::grammar {
+namespace {
 
-Automaton::Automaton(std::shared_ptr<const Grammar> grammar) : grammar_(std::move(grammar)) {
+constexpr size_t kSeenBits = 12, kSeen = size_t{1} << kSeenBits;
+
+}  // namespace
+
+Automaton::Automaton(std::shared_ptr<const Grammar> grammar)
+    : grammar_(std::move(grammar)), seen_(kSeen) {
   returns_.push_back({});
   intern({});  // kDead
   table_[kDead].fill(kDead);
-  closed_.clear();
+  begin_closing();
   close({grammar_->start(0), 0});
   start_ = intern(closed_);
 }
@@ -20,12 +26,31 @@ uint32_t Automaton::push(uint32_t node, uint32_t parent) {
   return found->second;
 }
 
+void Automaton::begin_closing() {
+  closed_.clear();
+  ++stamp_;
+}
+
+bool Automaton::is_new(Place place) {
+  static_assert(kMaxPlaces <= kSeen / 4);
+  uint64_t hash = ((uint64_t{place.node} << 32) | place.stack) * 0x9E3779B97F4A7C15u;
+  for (size_t i = hash >> (64 - kSeenBits);; i = (i + 1) % kSeen) {
+    Seen& seen = seen_[i];
+    if (seen.stamp != stamp_) {
+      seen = {place, stamp_};
+      return true;
+    }
+    if (seen.place == place) return false;
+  }
+}
+
 void Automaton::close(Place place) {
   work_.assign(1, place);
   while (!work_.empty()) {
     const Place at = work_.back();
     work_.pop_back();
-    if (std::find(closed_.begin(), closed_.end(), at) != closed_.end()) continue;
+    ++work_done_;
+    if (!is_new(at)) continue;
     if (closed_.size() == kMaxPlaces) {
       overflowed_ = true;
       return;
@@ -83,17 +108,26 @@ Automaton::State Automaton::intern(std::vector<Place> places) {
   return state;
 }
 
+// All bytes around `byte` that fit the same edges lead to the same state.
 Automaton::State Automaton::make_next(State state, uint8_t byte) {
-  closed_.clear();
+  begin_closing();
+  uint8_t low = 0, high = 255;
   for (const Place& place : places_[state]) {
     for (const Grammar::Edge& edge : grammar_->nodes()[place.node].edges) {
-      if (edge.kind == Grammar::Edge::Kind::kBytes && edge.low <= byte && byte <= edge.high) {
+      if (edge.kind != Grammar::Edge::Kind::kBytes) continue;
+      if (byte < edge.low) {
+        high = std::min<uint8_t>(high, edge.low - 1);
+      } else if (edge.high < byte) {
+        low = std::max<uint8_t>(low, edge.high + 1);
+      } else {
+        low = std::max(low, edge.low);
+        high = std::min(high, edge.high);
         close({edge.to, place.stack});
       }
     }
   }
   const State to = closed_.empty() ? kDead : intern(closed_);
-  table_[state][byte] = to;
+  std::fill(table_[state].begin() + low, table_[state].begin() + high + 1, to);
   return to;
 }
 

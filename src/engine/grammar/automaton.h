@@ -17,7 +17,8 @@ namespace hadal::grammar {
 // a set of places: a node and the nodes to return to. State 0 is dead.
 //
 // Not thread-safe. Memory is bounded: a state has kMaxPlaces places, a place kMaxDepth returns, and
-// there are kMaxStates states; beyond, the byte is refused (kDead), never let through.
+// there are kMaxStates states; beyond, the byte is refused (kDead), never let through. work()
+// counts the places that were looked at, for those who bound time.
 class Automaton {
  public:
   using State = uint32_t;
@@ -37,6 +38,7 @@ class Automaton {
   size_t n_states() const { return table_.size(); }
   // A limit was met: some continuation that the grammar has was refused.
   bool overflowed() const { return overflowed_; }
+  uint64_t work() const { return work_done_; }
 
  private:
   static constexpr State kUnknown = ~State{0};
@@ -51,8 +53,10 @@ class Automaton {
   State make_next(State state, uint8_t byte);
   State intern(std::vector<Place> places);
   uint32_t push(uint32_t node, uint32_t parent);
+  void begin_closing();
   // Adds `place` and everything that is reached from it without reading.
   void close(Place place);
+  bool is_new(Place place);
 
   const std::shared_ptr<const Grammar> grammar_;
   std::vector<Return> returns_;
@@ -62,6 +66,14 @@ class Automaton {
   std::vector<bool> accepts_;
   std::unordered_multimap<uint64_t, State> by_hash_;
   std::vector<Place> work_, closed_;
+  // The members of closed_, as a hash table: an entry counts if its stamp is the present one.
+  struct Seen {
+    Place place;
+    uint32_t stamp = 0;
+  };
+  std::vector<Seen> seen_;
+  uint32_t stamp_ = 0;
+  uint64_t work_done_ = 0;
   State start_ = kDead;
   bool overflowed_ = false;
 };

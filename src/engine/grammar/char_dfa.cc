@@ -210,8 +210,8 @@ bool CharDfa::accepts(std::string_view text) const {
   return states[at].accepts;
 }
 
-core::Result<CharDfa> make_dfa(const Regex& regex, Match match) {
-  const auto nfa = make_nfa(regex, kMaxRegexNodes);
+core::Result<CharDfa> make_dfa(const Regex& regex, uint32_t root, Match match) {
+  const auto nfa = make_nfa(regex, root, kMaxRegexNodes);
   if (!nfa) return too_large();
   return Subsets(*nfa, match).run();
 }
@@ -226,7 +226,7 @@ core::Result<CharDfa> regex_dfa(std::string_view text, Match match, RegexFlags f
         core::Code::kInvalidRequest,
         fmt::format("{} (at character {} of the expression)", problem->message, n_before + 1)};
   }
-  HADAL_TRY(CharDfa dfa, make_dfa(regex, match));
+  HADAL_TRY(CharDfa dfa, make_dfa(regex, regex.root, match));
   if (dfa.is_empty()) {
     return core::Error{core::Code::kInvalidRequest, "no text matches the expression"};
   }

@@ -36,7 +36,8 @@ enum class Match : uint8_t {
   kWhole,   // the whole text
   kSearch,  // some part of it
 };
-core::Result<CharDfa> make_dfa(const Regex& regex, Match match);
+// Of the part `root` of an expression.
+core::Result<CharDfa> make_dfa(const Regex& regex, uint32_t root, Match match);
 
 // Parses and makes; an error names the character: `... (at character 7 of the expression)`.
 core::Result<CharDfa> regex_dfa(std::string_view text, Match match, RegexFlags flags = {});
@@ -56,6 +57,6 @@ enum class Spelling : uint8_t {
 uint32_t add_dfa(Grammar& grammar, uint32_t from, const CharDfa& dfa, Spelling spelling);
 // One character of [low, high] in its spelling.
 void add_character(Grammar& grammar, uint32_t from, uint32_t low, uint32_t high, Spelling spelling,
-                   uint32_t to);
+                   uint32_t to, Grammar::Tails& tails);
 
 }  // namespace hadal::grammar

@@ -9,10 +9,10 @@ class Builder {
  public:
   Builder(const Regex& regex, size_t max_nodes) : r_(regex), max_(max_nodes) {}
 
-  std::optional<CharNfa> run() {
+  std::optional<CharNfa> run(uint32_t root) {
     nfa_.start = node();
     nfa_.end = node();
-    const uint32_t behind = add(r_.root, nfa_.start);
+    const uint32_t behind = add(root, nfa_.start);
     free(behind, nfa_.end);
     if (nfa_.nodes.size() > max_) return std::nullopt;
     return std::move(nfa_);
@@ -99,8 +99,8 @@ class Builder {
 
 }  // namespace
 
-std::optional<CharNfa> make_nfa(const Regex& regex, size_t max_nodes) {
-  return Builder(regex, max_nodes).run();
+std::optional<CharNfa> make_nfa(const Regex& regex, uint32_t root, size_t max_nodes) {
+  return Builder(regex, max_nodes).run(root);
 }
 
 }  // namespace hadal::grammar

@@ -24,7 +24,8 @@ struct CharNfa {
   uint32_t start = 0, end = 0;
 };
 
-// nullopt: more than `max_nodes`. Points into `regex`, which must stay.
-std::optional<CharNfa> make_nfa(const Regex& regex, size_t max_nodes);
+// Of the part `root` of an expression. nullopt: more than `max_nodes`. Points into `regex`, which
+// must stay.
+std::optional<CharNfa> make_nfa(const Regex& regex, uint32_t root, size_t max_nodes);
 
 }  // namespace hadal::grammar

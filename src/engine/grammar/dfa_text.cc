@@ -34,11 +34,11 @@ std::string escaped(uint32_t code) {
 }  // namespace
 
 void add_character(Grammar& g, uint32_t from, uint32_t low, uint32_t high, Spelling spelling,
-                   uint32_t to) {
-  if (spelling == Spelling::kRaw) return g.character(from, low, high, to);
+                   uint32_t to, Grammar::Tails& tails) {
+  if (spelling == Spelling::kRaw) return g.character(from, low, high, to, tails);
   constexpr CharSet::Range kPlain[] = {{0x20, 0x21}, {0x23, 0x5B}, {0x5D, kMaxCode}};
   for (const CharSet::Range& plain : kPlain) {
-    g.character(from, std::max(low, plain.low), std::min(high, plain.high), to);
+    g.character(from, std::max(low, plain.low), std::min(high, plain.high), to, tails);
   }
   const auto escape = [&](uint32_t code) {
     if (low <= code && code <= high) g.free(g.literal(from, escaped(code)), to);
@@ -54,9 +54,10 @@ uint32_t add_dfa(Grammar& g, uint32_t from, const CharDfa& dfa, Spelling spellin
   node.reserve(dfa.states.size());
   for (size_t i = 0; i < dfa.states.size(); ++i) node.push_back(g.add_node());
   g.free(from, node[0]);
+  Grammar::Tails tails;
   for (size_t i = 0; i < dfa.states.size(); ++i) {
     for (const CharDfa::Edge& edge : dfa.states[i].edges) {
-      add_character(g, node[i], edge.low, edge.high, spelling, node[edge.to]);
+      add_character(g, node[i], edge.low, edge.high, spelling, node[edge.to], tails);
     }
     if (dfa.states[i].accepts) g.free(node[i], end);
   }

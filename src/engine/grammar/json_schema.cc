@@ -1,5 +1,7 @@
 #include "engine/grammar/json_schema.h"
 
+#include <algorithm>
+
 #include <nlohmann/json.hpp>
 
 #include "engine/grammar/json_rules.h"
@@ -17,7 +19,17 @@ core::Result<std::shared_ptr<const Grammar>> compile_json_schema(std::string_vie
   const auto rule = compiler.schema(root, "#");
   if (!rule) return compiler.problem();
   grammar->mark_end(grammar->rule(grammar->start(top), *rule));
-  return std::shared_ptr<const Grammar>(std::move(grammar));
+  auto finished = finish(std::move(grammar));
+  if (!finished) return core::Error{core::Code::kInvalidRequest, finished.error().message, "#"};
+  return finished;
+}
+
+std::string request_path(std::string_view pointer) {
+  std::string out;
+  for (const char c : pointer.substr(std::min<size_t>(1, pointer.size()))) {
+    out += c == '/' ? '.' : c;
+  }
+  return out;
 }
 
 std::shared_ptr<const Grammar> any_json_object() {

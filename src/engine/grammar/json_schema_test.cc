@@ -54,6 +54,7 @@ const Case kCases[] = {
     {R"({"type":"object","additionalProperties":{"type":"integer"}})",
      {"{}", R"({"x":1,"y":2})"},
      {R"({"x":"1"})", R"({x:1})"}},
+    {R"({"type":"array","items":{"type":"integer"}})", {"[]", "[1, 2]"}, {"[1,]", "[,]", "[1"}},
     {R"({"type":"array","items":{"type":"integer"},"minItems":1,"maxItems":3})",
      {"[1]", "[1, 2]", "[1,2,3]"},
      {"[]", "[1,2,3,4]", "[1,]", "[\"1\"]"}},
@@ -72,6 +73,19 @@ const Case kCases[] = {
     {R"({"$defs":{"node":{"type":"object","properties":{"v":{"type":"integer"},"next":{"anyOf":[{"$ref":"#/$defs/node"},{"type":"null"}]}},"required":["v","next"]}},"$ref":"#/$defs/node"})",
      {R"({"v":1,"next":null})", R"({"v":1,"next":{"v":2,"next":null}})"},
      {R"({"v":1})", R"({"v":1,"next":{"v":2}})"}},
+    {R"({"type":"string","format":"date"})",
+     {R"("2026-11-30")", R"("2024-02-28")"},
+     {R"("2026-13-01")", R"("2026-02-30")", R"("26-1-1")"}},
+    {R"({"type":"string","format":"ipv6"})",
+     {R"("::")", R"("2001:db8::1")", R"("1:2:3:4:5:6:7:8")"},
+     {R"("1:2")", R"(":::")", R"("1::2::3")", R"("g::")"}},
+    {R"({"type":"string","format":"ipv4"})",
+     {R"("192.168.0.1")", R"("255.255.255.255")"},
+     {R"("256.1.1.1")", R"("1.2.3")", R"("01.2.3.4")"}},
+    {R"({"type":"string","format":"email","maxLength":12})",
+     {R"("a.b@c.de")"},
+     {R"("a@")", R"("a b@c.de")", R"("abcdefgh@cdef.de")"}},
+    {R"({"type":"object","unevaluatedProperties":false})", {"{}"}, {R"({"a":1})"}},
     {R"(true)", {"1", R"([{"a":[]},null])", R"({"a":{}})"}, {"[1,]", "{]", "nul"}},
 };
 
@@ -108,9 +122,17 @@ TEST(JsonSchema, WhatCannotBeKeptToIsRefusedWithItsPlace) {
   EXPECT_FALSE(compile_json_schema("{"));
 }
 
-TEST(JsonSchema, CirclesThatReadNothingHaveNoText) {
-  Automaton automaton(compile(R"({"$ref":"#"})"));
-  EXPECT_FALSE(automaton.accepts(automaton.start()));
+TEST(JsonSchema, WhatHasNoTextIsRefused) {
+  for (
+      const char* schema :
+      {R"({"$ref":"#"})",
+       R"({"$defs":{"n":{"type":"object","properties":{"n":{"$ref":"#/$defs/n"}},"required":["n"]}},"$ref":"#/$defs/n"})"}) {
+    EXPECT_FALSE(compile_json_schema(schema)) << schema;
+  }
+  // Only the branch that has no text is left out.
+  const char* list =
+      R"({"$defs":{"n":{"type":"array","items":{"$ref":"#/$defs/n"}}},"$ref":"#/$defs/n"})";
+  EXPECT_TRUE(accepts(list, "[[], [[]]]"));
 }
 
 // Every byte a token of its own, and some longer ones.

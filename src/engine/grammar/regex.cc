@@ -9,7 +9,7 @@ core::Result<std::shared_ptr<const Grammar>> compile_regex(std::string_view expr
   auto grammar = std::make_shared<Grammar>();
   const uint32_t top = grammar->add_rule();
   grammar->mark_end(add_dfa(*grammar, grammar->start(top), dfa, Spelling::kRaw));
-  return std::shared_ptr<const Grammar>(std::move(grammar));
+  return finish(std::move(grammar));
 }
 
 }  // namespace hadal::grammar

@@ -16,7 +16,7 @@ using Json = nlohmann::ordered_json;
 using schema_words::Words;
 namespace {
 
-constexpr size_t kMaxNodes = 1u << 20;
+constexpr size_t kMaxNodes = 1u << 18;
 constexpr std::string_view kAnnotations[] = {"title",
                                              "description",
                                              "default",
@@ -96,16 +96,37 @@ SchemaCompiler::Rule SchemaCompiler::schema(const Json& s, const std::string& pa
     return fail("nothing is valid here", path);
   }
   if (!s.is_object()) return fail("a schema must be an object or a boolean", path);
+  if (!has_known_words(s, path)) return std::nullopt;
+  const std::string word = whole_word(s);
+  return word.empty() ? typed(s, path) : whole(s, word, path);
+}
+
+bool SchemaCompiler::is_annotation(std::string_view word) {
+  return is_in(kAnnotations, word);
+}
+
+bool SchemaCompiler::has_known_words(const Json& s, const std::string& path) {
   for (const auto& [key, value] : s.items()) {
     const bool known = is_in(kAnnotations, key) || is_in(kObjectWords, key) ||
                        is_in(kArrayWords, key) || is_in(kStringWords, key) ||
                        is_in(schema_words::kNumber, key) || is_in(kOtherWords, key);
-    if (!known) return cannot(key, path);
+    if (!known) return cannot(key, path).has_value();
   }
-  for (const std::string_view word : {"$ref", "const", "enum", "anyOf", "oneOf", "allOf"}) {
-    if (s.contains(std::string(word))) return whole(s, word, path);
+  return true;
+}
+
+std::string SchemaCompiler::whole_word(const Json& s) {
+  for (const char* word : {"$ref", "const", "enum", "anyOf", "oneOf", "allOf"}) {
+    if (s.contains(word)) return word;
   }
-  return typed(s, path);
+  return "";
+}
+
+bool SchemaCompiler::stands_alone(const Json& s, std::string_view word) {
+  return std::all_of(s.items().begin(), s.items().end(), [&](const auto& item) {
+    return item.key() == word || is_in(kAnnotations, item.key()) ||
+           (item.key() == "type" && (word == "enum" || word == "const"));
+  });
 }
 
 SchemaCompiler::Rule SchemaCompiler::whole(const Json& s, std::string_view word,
@@ -137,17 +158,22 @@ SchemaCompiler::Rule SchemaCompiler::whole(const Json& s, std::string_view word,
   return rule;
 }
 
+const SchemaCompiler::Json* SchemaCompiler::find(const std::string& reference) const {
+  if (!reference.starts_with('#')) return nullptr;
+  try {
+    const Json::json_pointer pointer(reference.substr(1));
+    if (root_.contains(pointer)) return &root_.at(pointer);
+  } catch (const Json::exception&) {
+  }
+  return nullptr;
+}
+
 SchemaCompiler::Rule SchemaCompiler::reference(const Json& ref, const std::string& at) {
   if (!ref.is_string()) return fail("must be a string", at);
   const auto name = ref.get<std::string>();
   if (const auto known = references_.find(name); known != references_.end()) return known->second;
   if (!name.starts_with('#')) return fail("only references into the same schema are read", at);
-  const Json* target = nullptr;
-  try {
-    const Json::json_pointer pointer(name.substr(1));
-    if (root_.contains(pointer)) target = &root_.at(pointer);
-  } catch (const Json::exception&) {
-  }
+  const Json* target = find(name);
   if (target == nullptr) return fail("refers to nothing", at);
   // A rule first: what it refers to may refer back. A circle that reads nothing has no text.
   const uint32_t rule = grammar_->add_rule();
@@ -187,31 +213,33 @@ bool SchemaCompiler::read_types(const Json& s, const std::string& path,
     }
     out.push_back(one.get<std::string>());
   }
+  if (out.empty()) return fail("must not be an empty list", path + "/type").has_value();
+  return true;
+}
+
+bool SchemaCompiler::types_of(const Json& s, const std::string& path,
+                              std::vector<std::string>& out) {
+  if (s.contains("type")) return read_types(s, path, out);
+  const auto about = [&](Words words) {
+    return std::any_of(words.begin(), words.end(),
+                       [&](std::string_view w) { return s.contains(std::string(w)); });
+  };
+  if (about(kObjectWords)) {
+    out = {"object"};
+  } else if (about(kArrayWords)) {
+    out = {"array"};
+  } else if (about(kStringWords)) {
+    out = {"string"};
+  } else if (about(schema_words::kNumber)) {
+    out = {"number"};
+  }
   return true;
 }
 
 SchemaCompiler::Rule SchemaCompiler::typed(const Json& s, const std::string& path) {
   std::vector<std::string> types;
-  if (s.contains("type")) {
-    if (!read_types(s, path, types)) return std::nullopt;
-  } else {
-    // Without a type the keywords say which values they are about.
-    const auto about = [&](Words words) {
-      return std::any_of(words.begin(), words.end(),
-                         [&](std::string_view w) { return s.contains(std::string(w)); });
-    };
-    if (about(kObjectWords)) {
-      types = {"object"};
-    } else if (about(kArrayWords)) {
-      types = {"array"};
-    } else if (about(kStringWords)) {
-      types = {"string"};
-    } else if (about(schema_words::kNumber)) {
-      types = {"number"};
-    } else {
-      return rules_.value();
-    }
-  }
+  if (!types_of(s, path, types)) return std::nullopt;
+  if (types.empty()) return rules_.value();
   if (types.size() == 1) return of_type(s, types[0], path);
   const uint32_t rule = grammar_->add_rule();
   for (const std::string& type : types) {

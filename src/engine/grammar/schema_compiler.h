@@ -32,26 +32,61 @@ class SchemaCompiler {
   // The JSON texts that are valid under `s`; `path` is its pointer ("#/properties/a").
   Rule schema(const Json& s, const std::string& path);
 
+  // The valid texts of a value that is written as it is when it is a string, and as JSON when not.
+  struct Texts {
+    Rule raw, json;  // at least one
+  };
+  std::optional<Texts> texts(const Json& s, const std::string& path);
+
+  // The properties of an object that has no others.
+  struct Property {
+    std::string name, path;
+    const Json* schema = nullptr;
+    bool required = false;
+  };
+  std::optional<std::vector<Property>> closed_object(const Json& s);
+
   core::Error problem() const { return {core::Code::kInvalidRequest, problem_, problem_at_}; }
 
  private:
   Rule fail(std::string problem, std::string at);
   Rule cannot(std::string_view word, const std::string& path);
 
-  // Keywords that stand for the whole of a schema: nothing else may restrict it.
+  static bool is_annotation(std::string_view word);
+  bool has_known_words(const Json& s, const std::string& path);
+  // The keyword that stands for the whole of a schema, "" if there is none.
+  static std::string whole_word(const Json& s);
+  // Does nothing else beside `word` restrict it?
+  static bool stands_alone(const Json& s, std::string_view word);
+  const Json* find(const std::string& reference) const;
   Rule whole(const Json& s, std::string_view word, const std::string& path);
   Rule reference(const Json& ref, const std::string& at);
   Rule constants(const Json& values, const Json& s, const std::string& at);
   bool read_types(const Json& s, const std::string& path, std::vector<std::string>& out);
+  // Of `type`, or those that the keywords are about; none: any.
+  bool types_of(const Json& s, const std::string& path, std::vector<std::string>& out);
   Rule typed(const Json& s, const std::string& path);
   Rule of_type(const Json& s, std::string_view type, const std::string& path);
 
   // A count in a keyword; `fallback` if it is not there.
   bool count(const Json& s, std::string_view word, const std::string& path, uint64_t fallback,
              uint64_t& out);
+  struct StringTexts {
+    uint32_t low = 0;
+    std::optional<uint32_t> high;
+    std::optional<CharDfa> dfa;  // pattern and format, with the length; nullopt: the length alone
+  };
+  std::optional<StringTexts> string_texts(const Json& s, const std::string& path);
   Rule string(const Json& s, const std::string& path);
-  // With a pattern.
-  Rule matching(const Json& s, const std::string& path, uint32_t low, std::optional<uint32_t> high);
+  bool raw_string(const Json& s, const std::string& path, uint32_t from, uint32_t to);
+
+  static constexpr uint32_t kMaxSplit = 16;  // references and branches within one another
+  struct Split {
+    uint32_t raw = 0, json = 0, raw_end = 0, json_end = 0;
+    bool has_raw = false, has_json = false;
+  };
+  bool split(const Json& s, const std::string& path, uint32_t depth, Split& out);
+
   Rule number(const Json& s, bool whole, const std::string& path);
 
   uint32_t space(uint32_t from) { return grammar_->rule(from, rules_.space()); }

@@ -60,7 +60,9 @@ uint32_t SchemaCompiler::list(const std::vector<uint32_t>& items, Rule rest, uin
     if (i + 1 >= low) g.free(at, close);
   }
   if (!bounded && rest) {
-    const uint32_t more = counted == 0 ? at : space(g.literal(at, ","));
+    // Not `at` itself, from which an empty list may close.
+    const uint32_t more = counted == 0 ? g.add_node() : space(g.literal(at, ","));
+    if (counted == 0) g.free(at, more);
     const uint32_t behind = space(g.rule(more, *rest));
     g.free(behind, close);
     g.free(space(g.literal(behind, ",")), more);

@@ -24,39 +24,6 @@ bool SchemaCompiler::count(const Json& s, std::string_view word, const std::stri
   return true;
 }
 
-SchemaCompiler::Rule SchemaCompiler::string(const Json& s, const std::string& path) {
-  uint64_t low = 0, high = 0;
-  if (!count(s, "minLength", path, 0, low) || !count(s, "maxLength", path, UINT64_MAX, high)) {
-    return std::nullopt;
-  }
-  if (low > high) return fail("minLength is above maxLength", path + "/minLength");
-  if (low > kMaxCounted) return cannot("minLength", path);
-  // Longer strings than can be counted are left out, which is within the schema.
-  std::optional<uint32_t> most;
-  if (high != UINT64_MAX) most = static_cast<uint32_t>(std::min<uint64_t>(high, kMaxCounted));
-  if (s.contains("pattern")) return matching(s, path, static_cast<uint32_t>(low), most);
-  if (low == 0 && !most) return rules_.string();
-  return rules_.string_of_length(static_cast<uint32_t>(low), most);
-}
-
-SchemaCompiler::Rule SchemaCompiler::matching(const Json& s, const std::string& path, uint32_t low,
-                                              std::optional<uint32_t> high) {
-  const std::string at = path + "/pattern";
-  if (!s.at("pattern").is_string()) return fail("must be a string", at);
-  auto dfa = regex_dfa(s.at("pattern").get<std::string>(), Match::kSearch);
-  if (dfa && (low > 0 || high)) {
-    const auto length = length_dfa(low, high);
-    dfa = length ? intersection(*dfa, *length) : length;
-  }
-  if (!dfa) return fail(dfa.error().message, at);
-  if (dfa->is_empty()) return fail("no string of the allowed lengths matches the pattern", at);
-  Grammar& g = *grammar_;
-  const uint32_t rule = g.add_rule();
-  const uint32_t end = add_dfa(g, g.literal(g.start(rule), "\""), *dfa, Spelling::kJson);
-  g.mark_end(g.literal(end, "\""));
-  return rule;
-}
-
 SchemaCompiler::Rule SchemaCompiler::number(const Json& s, bool whole, const std::string& path) {
   std::optional<double> low, high;
   bool bounded = false;

@@ -12,7 +12,7 @@ namespace hadal::step {
 using Kind = types::Constraint::Kind;
 
 RowLimiter::RowLimiter(uint32_t n_vocab, uint32_t n_slots, const tokenizer::Tokenizer* tokenizer)
-    : n_vocab_(n_vocab), masks_(n_slots) {
+    : n_vocab_(n_vocab), masks_(n_slots), banned_(n_slots) {
   if (tokenizer != nullptr) {
     constraints_ = std::make_unique<grammar::ConstraintBook>(*tokenizer, n_slots);
   }
@@ -85,7 +85,11 @@ core::Result<RowLimits> RowLimiter::limits(const RunChunk& chunk) {
   HADAL_TRY(const grammar::ConstraintBook::Place place,
             constraints_->place(chunk.slot, request.constraint, generated));
   if (place.waits) {
-    out.banned = request.end_tokens;
+    std::vector<types::TokenId>& banned = banned_[chunk.slot];
+    banned.assign(out.banned.begin(), out.banned.end());
+    if (!place.may_end) banned = request.end_tokens;
+    if (place.banned >= 0) banned.push_back(place.banned);
+    out.banned = banned;
     return out;
   }
   std::vector<uint32_t>& mask = empty_mask(chunk.slot);
@@ -93,6 +97,7 @@ core::Result<RowLimits> RowLimiter::limits(const RunChunk& chunk) {
   if (place.may_end) {
     for (const types::TokenId id : request.end_tokens) allow(mask, id);
   }
+  if (place.control >= 0) allow(mask, place.control);
   out.allowed = mask;
   return out;
 }

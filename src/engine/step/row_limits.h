@@ -40,6 +40,7 @@ class RowLimiter {
 
   const uint32_t n_vocab_;
   std::vector<std::vector<uint32_t>> masks_;  // by slot; empty until needed
+  std::vector<std::vector<types::TokenId>> banned_;
   std::unique_ptr<grammar::ConstraintBook> constraints_;
 };
 

@@ -204,7 +204,7 @@ class ChatTypes {
     if (!grammar) return;
     const Path deep{&inside, "grammar"};
     check_.string(grammar, "definition", deep, Need::kRequired);
-    check_.word(grammar, "syntax", deep, Need::kRequired, {"lark", "regex"});
+    check_.word(grammar, "syntax", deep, Need::kRequired, {"lark", "regex", "gbnf"});
   }
 
   void tool_choice(JsonValue body, const Path& root) {

@@ -232,7 +232,7 @@ class ResponsesTypes {
         check_.word(format, "type", inside, Need::kRequired, {"text", "grammar"}).str();
     if (type != "grammar") return;
     check_.string(format, "definition", inside, Need::kRequired);
-    check_.word(format, "syntax", inside, Need::kRequired, {"lark", "regex"});
+    check_.word(format, "syntax", inside, Need::kRequired, {"lark", "regex", "gbnf"});
   }
 
   void tool_choice(JsonValue body, const Path& root) {

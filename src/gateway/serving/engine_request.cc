@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "gateway/recipe/template_text.h"
+#include "gateway/serving/call_constraint.h"
 #include "gateway/serving/call_path.h"
 
 namespace hadal::serving {
@@ -31,33 +32,6 @@ types::SamplingParams sampling_of(const recipe::CodecRequest& request, uint64_t 
   return to;
 }
 
-core::Status check_constraint(const recipe::CodecRequest& request, const EngineView& engine) {
-  using Kind = recipe::OutputConstraint::Kind;
-  if (engine.script) return {};
-  switch (request.constraint.kind) {
-    case Kind::kGrammar:
-      return refused(
-          "output that must match a grammar is not available on this model yet; leave the grammar "
-          "out",
-          "tools");
-    case Kind::kRegex:  // the engine says whether it can keep to them
-    case Kind::kJson:
-    case Kind::kNone:
-      return {};
-    case Kind::kToolCall:
-    case Kind::kToolCallRequired:
-      for (const recipe::ToolDef* tool : request.conversation.tools) {
-        if (!tool->strict) continue;
-        return refused(
-            "arguments that must match a schema are not available on this model yet; leave strict "
-            "out or send false",
-            tool->path + ".strict");
-      }
-      return {};
-  }
-  return {};
-}
-
 // Does the output begin inside a think section?
 bool reasons(recipe::StartStage stage) {
   return stage == recipe::StartStage::kReasoning ||
@@ -79,7 +53,6 @@ types::ScriptPlay make_script_play(std::string_view text, uint32_t step, std::st
 core::Result<types::Request> make_engine_request(const recipe::CodecRequest& request,
                                                  const recipe::CodecOptions& options,
                                                  const EngineView& engine) {
-  HADAL_TRY_VOID(check_constraint(request, engine));
   if (!request.conversation.images.empty()) {
     return refused("this server reads no pictures yet; send text only",
                    request.conversation.images.front().field);
@@ -138,14 +111,17 @@ core::Result<types::Request> make_engine_request(const recipe::CodecRequest& req
                          !request.constraint.text.empty();
   if (!engine.script && (is_regex || is_schema)) {
     // Any JSON object is asked for in the prompt, as the published service does.
-    out.constraint = {
-        .kind = is_regex ? types::Constraint::Kind::kRegex : types::Constraint::Kind::kJsonSchema,
-        .text = request.constraint.text,
-        .begins_after =
-            reasons(request.parse.stage) ? std::string(recipe::kThinkClose) : std::string(),
-        .path = request.constraint.path};
+    types::Constraint& constraint = out.constraint;
+    constraint.kind =
+        is_regex ? types::Constraint::Kind::kRegex : types::Constraint::Kind::kJsonSchema;
+    constraint.text = request.constraint.text;
+    if (reasons(request.parse.stage)) constraint.begins_after = recipe::kThinkClose;
+    constraint.path = request.constraint.path;
   }
-  if (!engine.script) {
+  if (!engine.script && out.constraint.kind == types::Constraint::Kind::kNone) {
+    out.constraint = make_call_constraint(request, options);
+  }
+  if (!engine.script && out.constraint.kind == types::Constraint::Kind::kNone) {
     HADAL_TRY(out.path, make_call_path(request, options, *engine.tokenizer, engine.end_token));
   }
   if (extension.script) {

@@ -1,0 +1,86 @@
+#include "gateway/serving/call_constraint.h"
+
+#include <algorithm>
+#include <string>
+
+#include "gateway/recipe/json_writer.h"
+#include "gateway/recipe/request_rules.h"
+#include "gateway/recipe/template_text.h"
+
+namespace hadal::serving {
+namespace {
+
+bool has_form(const recipe::ToolDef& tool) {
+  return tool.strict || !tool.grammar_syntax.empty();
+}
+
+void member(std::string& out, std::string_view key, std::string_view text) {
+  if (out.back() != '{') out += ',';
+  recipe::append_json_string(out, key);
+  out += ':';
+  recipe::append_json_string(out, text);
+}
+
+void append_tool(std::string& out, const recipe::ToolDef& tool, recipe::Api api) {
+  out += '{';
+  member(out, "name", tool.name);
+  if (tool.kind == recipe::ToolKind::kCustom) {
+    const bool chat = api == recipe::Api::kChat;
+    member(out, "path", tool.path + (chat ? ".format.grammar.definition" : ".format.definition"));
+    out += ",\"input\":{";
+    member(out, "syntax", tool.grammar_syntax);
+    member(out, "definition", tool.grammar);
+    out += '}';
+  } else if (tool.strict) {
+    const bool messages = api == recipe::Api::kMessages;
+    member(out, "path", tool.path + (messages ? ".input_schema" : ".parameters"));
+    out += ",\"parameters\":";
+    recipe::append_parameters(out, tool, recipe::FloatStyle::kPython);
+  }
+  out += '}';
+}
+
+std::string_view beginning(const recipe::CodecRequest& request) {
+  if (!request.parse.forced_tool.empty()) return "call";
+  if (request.parse.starts_in_tool_calls) return "block";
+  const bool required = request.conversation.tool_choice == recipe::ToolChoice::kRequired;
+  return required ? "answer" : "marker";
+}
+
+}  // namespace
+
+types::Constraint make_call_constraint(const recipe::CodecRequest& request,
+                                       const recipe::CodecOptions& options) {
+  types::Constraint out;
+  const recipe::Conversation& conversation = request.conversation;
+  if (!conversation.has_visible_tools()) return out;
+  if (std::ranges::none_of(conversation.tools,
+                           [](const recipe::ToolDef* tool) { return has_form(*tool); })) {
+    return out;
+  }
+  const recipe::TagNames names = recipe::tag_names(options.version);
+  const std::string_view begins = beginning(request);
+  out.kind = types::Constraint::Kind::kToolCalls;
+  out.text = "{";
+  member(out.text, "begins", begins);
+  out.text += ",\"tags\":{";
+  member(out.text, "block", names.block);
+  member(out.text, "invoke", names.invoke);
+  member(out.text, "parameter", names.parameter);
+  out.text += request.parse.max_calls == 1 ? "},\"single\":true" : "},\"single\":false";
+  out.text += ",\"tools\":[";
+  for (const recipe::ToolDef* tool : conversation.tools) {
+    if (out.text.back() != '[') out.text += ',';
+    append_tool(out.text, *tool, request.response.api);
+  }
+  out.text += "]}";
+  const bool reasons = request.parse.stage == recipe::StartStage::kReasoning ||
+                       request.parse.stage == recipe::StartStage::kReasoningContinuation;
+  if (reasons) out.begins_after = recipe::kThinkClose;
+  out.marker = recipe::kDsml;
+  out.on_marker = begins == "marker";
+  out.path = "tools";
+  return out;
+}
+
+}  // namespace hadal::serving
