@@ -14,11 +14,15 @@ namespace hadal::grammar {
 //   objects     members in the order of `properties`, each once, and no others; without
 //   `properties`
 //               any names, with values by additionalProperties
-//   numbers     at most 15 digits before and 17 behind the point, exponents of 2 digits
+//   numbers     at most 15 digits before and 17 behind the point, exponents of 2 digits; between
+//               bounds whole ones, and at most 6 digits behind a point between whole ones
+//   multipleOf  of integers, up to 1,000, with both bounds or none
 //   white space one space, or a line break and up to 16 spaces, where JSON allows any
 //   pattern     one spelling of each character; with maxLength at most 4,096 characters
 //   format      date, time, date-time, email, hostname, ipv4, ipv6 and uuid are kept to, or fewer
 //               texts (string_format.h); others say nothing
+//   allOf, and anything beside $ref, anyOf, oneOf, enum or const: made one schema (schema_merge.h);
+//               of an enum those values that are spelt as they would be here
 //   oneOf       branches that no text can satisfy together (other types, other constants)
 // A keyword that it cannot keep to is refused, never passed over: kInvalidRequest names it and its
 // place in `param` ("#/properties/a/not"). Keywords that say nothing about validity are skipped.

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "engine/grammar/schema_disjoint.h"
+#include "engine/grammar/schema_merge.h"
 
 namespace hadal::grammar {
 
@@ -40,7 +41,7 @@ constexpr std::string_view kObjectWords[] = {"properties",           "required",
                                              "maxProperties",        "unevaluatedProperties"};
 constexpr std::string_view kArrayWords[] = {"items", "prefixItems", "minItems", "maxItems",
                                             "uniqueItems"};
-constexpr std::string_view kStringWords[] = {"minLength", "maxLength", "pattern"};
+constexpr std::string_view kStringWords[] = {"minLength", "maxLength", "pattern", kAllPatterns};
 constexpr std::string_view kOtherWords[] = {"type",  "enum",  "const", "anyOf",
                                             "oneOf", "allOf", "$ref"};
 
@@ -97,8 +98,20 @@ SchemaCompiler::Rule SchemaCompiler::schema(const Json& s, const std::string& pa
   }
   if (!s.is_object()) return fail("a schema must be an object or a boolean", path);
   if (!has_known_words(s, path)) return std::nullopt;
+  if (depth_ == kMaxDepth) return fail("the schema is nested too deeply", path);
+  ++depth_;
+  const Rule rule = by_words(s, path);
+  --depth_;
+  return rule;
+}
+
+SchemaCompiler::Rule SchemaCompiler::by_words(const Json& s, const std::string& path) {
   const std::string word = whole_word(s);
-  return word.empty() ? typed(s, path) : whole(s, word, path);
+  if (word.empty()) return typed(s, path);
+  if (s.contains("allOf") || (word == "$ref" && !stands_alone(s, word))) return combined(s, path);
+  if (stands_alone(s, word)) return whole(s, word, path);
+  if (word == "anyOf" || word == "oneOf") return branches(s, word, path);
+  return fitting(s, word, path);
 }
 
 bool SchemaCompiler::is_annotation(std::string_view word) {
@@ -131,21 +144,12 @@ bool SchemaCompiler::stands_alone(const Json& s, std::string_view word) {
 
 SchemaCompiler::Rule SchemaCompiler::whole(const Json& s, std::string_view word,
                                            const std::string& path) {
-  for (const auto& [key, value] : s.items()) {
-    const bool kept = key == word || is_in(kAnnotations, key) ||
-                      (key == "type" && (word == "enum" || word == "const"));
-    if (!kept) {
-      return fail(fmt::format("\"{}\" beside \"{}\" is not available here", key, word),
-                  path + "/" + pointer_step(key));
-    }
-  }
   const std::string at = path + "/" + std::string(word);
   const Json& value = s.at(std::string(word));
   if (word == "$ref") return reference(value, at);
   if (word == "const") return constants(Json::array({value}), s, at);
   if (!value.is_array() || value.empty()) return fail("must be a list that is not empty", at);
   if (word == "enum") return constants(value, s, at);
-  if (word == "allOf" && value.size() != 1) return cannot("allOf", path);
   if (word == "oneOf" && !are_disjoint(value, root_)) {
     return fail("the branches of \"oneOf\" must differ in type or in a required constant", at);
   }

@@ -59,8 +59,19 @@ class SchemaCompiler {
   // Does nothing else beside `word` restrict it?
   static bool stands_alone(const Json& s, std::string_view word);
   const Json* find(const std::string& reference) const;
+  Rule by_words(const Json& s, const std::string& path);
   Rule whole(const Json& s, std::string_view word, const std::string& path);
   Rule reference(const Json& ref, const std::string& at);
+
+  // One schema for two that must hold together, and for all that `s` refers to or takes in by
+  // allOf.
+  std::optional<Json> merged(const Json& a, const Json& b, const std::string& path);
+  std::optional<Json> flat(const Json& s, const std::string& path, uint32_t depth);
+  Rule combined(const Json& s, const std::string& path);
+  // anyOf or oneOf, enum or const (`word`) beside other keywords.
+  Rule branches(const Json& s, const std::string& word, const std::string& path);
+  Rule fitting(const Json& s, const std::string& word, const std::string& path);
+
   Rule constants(const Json& values, const Json& s, const std::string& at);
   bool read_types(const Json& s, const std::string& path, std::vector<std::string>& out);
   // Of `type`, or those that the keywords are about; none: any.
@@ -88,6 +99,8 @@ class SchemaCompiler {
   bool split(const Json& s, const std::string& path, uint32_t depth, Split& out);
 
   Rule number(const Json& s, bool whole, const std::string& path);
+  bool add_pointed(uint32_t start, double low, double high);
+  bool add_multiples(uint32_t start, double from, double to, int64_t step, bool bounded);
 
   uint32_t space(uint32_t from) { return grammar_->rule(from, rules_.space()); }
   Rule array(const Json& s, const std::string& path);
@@ -104,11 +117,16 @@ class SchemaCompiler {
   uint32_t members_in_order(const std::vector<Member>& members);
 
   static constexpr uint32_t kMaxCounted = 4096;  // items or characters that are counted one by one
+  static constexpr int64_t kMaxStep = 1000;      // of multipleOf
+  static constexpr uint32_t kMaxDepth = 256;     // of schemas within one another
 
   Grammar* const grammar_;
   JsonRules& rules_;
   const Json& root_;
   std::map<std::string, uint32_t> references_;
+  std::map<std::string, uint32_t> combined_;  // by the schema's text
+  size_t combined_bytes_ = 0;
+  uint32_t depth_ = 0;
   std::string problem_, problem_at_;
 };
 

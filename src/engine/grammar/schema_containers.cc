@@ -89,10 +89,16 @@ SchemaCompiler::Rule SchemaCompiler::object(const Json& s, const std::string& pa
     if (!rest) return std::nullopt;
   }
   std::vector<Member> members;
+  bool excludes = false;  // a name that may not be there: so no map of any names
   if (s.contains("properties")) {
     const Json& list = s.at("properties");
     if (!list.is_object()) return fail("must be an object", path + "/properties");
     for (const auto& [name, inner] : list.items()) {
+      if (inner == Json(false)) {  // not there
+        excludes = true;
+        if (!required.contains(name)) continue;
+        return fail("requires a property that is not allowed", path + "/required");
+      }
       const Rule value = schema(inner, path + "/properties/" + pointer_step(name));
       if (!value) return std::nullopt;
       members.push_back({name, *value, required.erase(name) > 0});
@@ -107,7 +113,7 @@ SchemaCompiler::Rule SchemaCompiler::object(const Json& s, const std::string& pa
       !count(s, "maxProperties", path, UINT64_MAX, high)) {
     return std::nullopt;
   }
-  if (members.empty() && rest) {
+  if (members.empty() && rest && !excludes) {
     if (low > 1) return cannot("minProperties", path);
     if (high != UINT64_MAX) return cannot("maxProperties", path);
     return map(*rest, low);

@@ -2,6 +2,7 @@
 #include <string>
 
 #include "engine/grammar/schema_compiler.h"
+#include "engine/grammar/schema_merge.h"
 #include "engine/grammar/string_format.h"
 
 // Strings: as JSON, and as the raw text of a parameter.
@@ -45,6 +46,11 @@ std::optional<SchemaCompiler::StringTexts> SchemaCompiler::string_texts(const Js
   if (s.contains("pattern")) {
     if (!s.at("pattern").is_string()) return failed("must be a string", at);
     if (!narrow(regex_dfa(s.at("pattern").get<std::string>(), Match::kSearch))) return std::nullopt;
+  }
+  if (s.contains(kAllPatterns)) {
+    for (const Json& pattern : s.at(kAllPatterns)) {
+      if (!narrow(regex_dfa(pattern.get<std::string>(), Match::kSearch))) return std::nullopt;
+    }
   }
   if (out.dfa && (low > 0 || out.high) && !narrow(length_dfa(out.low, out.high))) {
     return std::nullopt;
