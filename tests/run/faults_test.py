@@ -276,7 +276,7 @@ class Faults(unittest.TestCase):
     def test_a_client_that_is_killed_frees_its_row_and_a_killed_server_comes_back(self):
         port = free_port()
         server = self.serve(port=port)
-        body = json.dumps(scripted("word " * 1000, pace_ms=20))
+        body = json.dumps(scripted("word " * 1000, pace_ms=200))
         client = subprocess.Popen([sys.executable, "-c", "import sys, urllib.request as u; r = u.urlopen(u.Request(sys.argv[1], sys.argv[2].encode())); print(r.read(100), flush=True); r.read()",
                                    f"http://127.0.0.1:{port}/v1/chat/completions", body], stdout=subprocess.PIPE)
         client.stdout.readline()
@@ -286,7 +286,7 @@ class Faults(unittest.TestCase):
         client.stdout.close()
         self.assertEqual(server.wait_until_idle(5)["running"], 0)
         with_stream = connect(port)
-        with_stream.sendall(http_request("/v1/chat/completions", scripted("word " * 1000, pace_ms=20)))
+        with_stream.sendall(http_request("/v1/chat/completions", scripted("word " * 1000, pace_ms=200)))
         with_stream.recv(100)
         server.process.send_signal(signal.SIGKILL)
         server.process.wait()

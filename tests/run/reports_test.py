@@ -513,7 +513,7 @@ class Commands(unittest.TestCase):
     def test_U043_U053_U072_wrong_settings_are_refused_before_anything_is_loaded(self):
         """A wrong or impossible setting fails after minutes of loading, or names no right one."""
         for flags, code, words in [
-            (["--backend", "tpu"], 2, "one of auto, cpu, cuda, script"), (["--cpu-level", "mmx"], 2, "one of base, avx2, avx512, avx512bf16"),
+            (["--backend", "tpu"], 2, "one of auto, cpu, cuda"), (["--cpu-level", "mmx"], 2, "one of base, avx2, avx512, avx512bf16"),
             (["--replay", "never"], 2, "one of exact, bounded"), (["--log-format", "xml"], 2, "one of text, json"), (["--kv.dtype", "int4"], 2, "unknown flag --kv.dtype"),
             (["--kv.block-tokens", "3"], 1, "multiple of 2"), (["--max-context", "9999999"], 1, "4096 positions"), (["--kv.device-bytes", "1000"], 1, "holds no block"),
         ]:
