@@ -123,6 +123,11 @@ step_step_overlap() {
   bench_step cuda:overlap || return 1
   "$python" "$here/compare_steps.py" "$out/step-cuda.jsonl" "$out/step-cuda-overlap.jsonl"
 }
+# Kernels that follow, without the second branch: what each of the two gives.
+step_step_follow() {
+  bench_step cuda:follow || return 1
+  "$python" "$here/compare_steps.py" "$out/step-cuda.jsonl" "$out/step-cuda-follow.jsonl"
+}
 # Time between kernels of a decode step: its kernels' own times, from the profiler, beside what the step takes without it.
 step_gaps() {
   command -v ncu >/dev/null || { echo "no ncu here"; return 1; }
@@ -168,13 +173,13 @@ step_initcheck_conformance() { sanitize initcheck conformance_cuda --small; }
 declare -A limit=(
   [device]=20 [dense]=150 [attention]=120 [conformance]=150 [conformance_overlap]=150 [golden]=240 [selfcheck]=90
   [selfcheck_overlap]=90 [answers]=240 [limits]=240 [too_large]=60
-  [ops]=200 [ops_overlap]=200 [step]=240 [step_overlap]=240 [gaps]=200 [dense_time]=120 [attention_time]=60 [peers]=200
+  [ops]=200 [ops_overlap]=200 [step]=240 [step_overlap]=240 [step_follow]=240 [gaps]=200 [dense_time]=120 [attention_time]=60 [peers]=200
   [memcheck_dense]=120 [memcheck_attention]=120 [memcheck_conformance]=200 [memcheck_overlap]=200 [racecheck_dense]=150
   [racecheck_attention]=150 [racecheck_conformance]=240 [synccheck_conformance]=150 [initcheck_conformance]=150)
 group() {
   case $1 in
     checks) echo "dense attention conformance selfcheck golden answers limits too_large conformance_overlap selfcheck_overlap" ;;
-    speed) echo "step step_overlap ops ops_overlap gaps dense_time attention_time peers" ;;
+    speed) echo "step step_overlap step_follow ops ops_overlap gaps dense_time attention_time peers" ;;
     memory)
       echo "memcheck_dense memcheck_attention memcheck_conformance racecheck_dense racecheck_attention racecheck_conformance"
       echo "memcheck_overlap synccheck_conformance initcheck_conformance"

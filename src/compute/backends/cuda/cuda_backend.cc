@@ -61,10 +61,12 @@ std::string driver_text() {
 }
 
 core::Result<std::unique_ptr<ops::Backend>> make(std::string_view option, Absence& absence) {
-  const bool overlap = option == "overlap";
-  if (!option.empty() && !overlap) {
-    return absent(absence, Absence::kFailed,
-                  fmt::format("it has no option {}; cuda and cuda:overlap are known", option));
+  // follow: kernels start behind one another's ends; overlap: and recordings have a second branch.
+  const bool branches = option == "overlap", follows = branches || option == "follow";
+  if (!option.empty() && !follows) {
+    return absent(
+        absence, Absence::kFailed,
+        fmt::format("it has no option {}; cuda, cuda:follow and cuda:overlap are known", option));
   }
   int n = 0;
   cudaError_t error = cudaGetDeviceCount(&n);
@@ -94,9 +96,9 @@ core::Result<std::unique_ptr<ops::Backend>> make(std::string_view option, Absenc
                    .cc_minor = p.minor,
                    .smem_optin = p.sharedMemPerBlockOptin,
                    .l2_bytes = static_cast<size_t>(p.l2CacheSize),
-                   .overlap = overlap};
+                   .overlap = follows};
   std::unique_ptr<MixBranch> branch;
-  if (overlap) {
+  if (branches) {
     auto second = MixBranch::make(branch_scratch_bytes());
     if (!second) {
       return absent(absence, Absence::kFailed,
@@ -106,8 +108,8 @@ core::Result<std::unique_ptr<ops::Backend>> make(std::string_view option, Absenc
   }
   auto made = std::make_unique<CudaBackend>(
       gpu,
-      fmt::format("{}, {} multiprocessors, {:.0f} GB{}", p.name, p.multiProcessorCount,
-                  static_cast<double>(p.totalGlobalMem) / 1e9, overlap ? ", overlap" : ""),
+      fmt::format("{}, {} multiprocessors, {:.0f} GB{}{}", p.name, p.multiProcessorCount,
+                  static_cast<double>(p.totalGlobalMem) / 1e9, option.empty() ? "" : ", ", option),
       std::move(branch));
   // Opens the context, and fails where the module has no code for this architecture.
   auto trial = made->device().allocate(256, device::Memory::kDevice);
