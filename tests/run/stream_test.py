@@ -256,14 +256,14 @@ class Durability(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "store.db")
             server = serve_process.Server(HADAL, "--store.path", path)
-            body = {"model": MODEL, "input": "Tell me about the sea.", "stream": True, "background": True, "temperature": 1.5, "max_output_tokens": 150, "hadal": {"ignore_eos": True}}
+            body = {"model": MODEL, "input": "Tell me about the sea.", "stream": True, "background": True, "temperature": 1.5, "max_output_tokens": 60, "hadal": {"ignore_eos": True}}
             stream = Stream(server, "POST", "/v1/responses", body)
-            seen = stream.take(20)
+            seen = stream.take(12)
             kill_9(server)
             server = serve_process.Server(HADAL, "--store.path", path)
             whole = read(server, id_of(seen))
-            self.assertEqual(whole[:20], seen)
-            self.assertGreater(len(whole), 40)
+            self.assertEqual(whole[:12], seen)
+            self.assertGreater(len(whole), 30)
             other = list(Stream(server, "POST", "/v1/responses", body))
             self.assertNotEqual([data(event).get("delta") for event in other], [data(event).get("delta") for event in whole])
             self.assertEqual(server.stop(), 0)
