@@ -422,7 +422,7 @@ class SmallPool(Case):
 
         def ask(i):
             text = f"answer {i} " + "word " * 250
-            answers[i] = self.post("chat", {**question("chat", f"n{i} " + "word " * 230, functions=()), "hadal": {"script": {"text": text}, "timings": True}}), text
+            answers[i] = self.post("chat", {**question("chat", f"n{i} " + "word " * 230, functions=()), "hadal": {"script": {"text": text, "pace_ms": 4}, "timings": True}}), text
         threads = [threading.Thread(target=ask, args=(i,)) for i in range(6)]
         for thread in threads:
             thread.start()
