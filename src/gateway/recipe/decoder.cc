@@ -79,6 +79,9 @@ void Decoder::run() {
       case Stage::kProbe:
         read_probe();
         break;
+      case Stage::kValueProbe:
+        read_value_probe();
+        break;
       case Stage::kOpenTag:
         read_open_tag();
         break;
@@ -153,6 +156,10 @@ void Decoder::complete(size_t index) {
       return;
     case Action::kProbeCalls:
       emit_to(begin);
+      if (lost_.texts_after_calls > 0) {
+        stage_ = Stage::kDone;
+        return;
+      }
       before_probe_ = stage_;
       probe_begin_ = pos_;
       probe_.reset();
@@ -207,17 +214,20 @@ void Decoder::read_probe() {
         tag_.reset();
         stage_ = Stage::kOpenTag;
         return;
-      case ProbeReader::Answer::kProse: {
-        // The token was quoted: text again, and what follows it is looked at once more.
-        pos_ = probe_begin_;
-        stage_ = before_probe_;
-        lead_ = false;
-        active_ = false;
-        states_.assign(markers_of(stage_).markers().size(), {});
+      case ProbeReader::Answer::kProse:
+        back_to_text();
         return;
-      }
     }
   }
+}
+
+// The token was quoted: text again, and what follows it is looked at once more.
+void Decoder::back_to_text() {
+  pos_ = probe_begin_;
+  stage_ = before_probe_;
+  lead_ = false;
+  active_ = false;
+  states_.assign(markers_of(stage_).markers().size(), {});
 }
 
 void Decoder::emit_to(size_t end) {
@@ -259,6 +269,9 @@ void Decoder::deliver_unit(std::string_view text, Logprobs tokens) {
       [[fallthrough]];
     case Stage::kAfterJson:
       if (plan_.compat) sink_.on_content(" ", tokens);
+      if (block_open_ && text.find_first_not_of(" \n\r\t") != std::string_view::npos) {
+        lost_.texts_after_calls = 1;
+      }
       return;
     case Stage::kJson:
       sink_.on_content(text, tokens);
@@ -290,7 +303,7 @@ void Decoder::deliver_unit(std::string_view text, Logprobs tokens) {
 // Delivers what no marker can need any more and keeps the rest for the next piece.
 void Decoder::retain() {
   size_t keep_from = window_.size();
-  if (stage_ == Stage::kProbe) {
+  if (stage_ == Stage::kProbe || stage_ == Stage::kValueProbe) {
     keep_from = emit_;
   } else if (stage_ < Stage::kWithMarkers) {
     if (active_) keep_from -= MarkerSet::held(states_);
@@ -320,7 +333,7 @@ void Decoder::retain() {
       unit.end -= keep_from;
     }
   }
-  if (stage_ == Stage::kProbe) probe_begin_ -= keep_from;
+  if (stage_ == Stage::kProbe || stage_ == Stage::kValueProbe) probe_begin_ -= keep_from;
   window_ = {};
   emit_ = pos_ = 0;
 }

@@ -46,12 +46,14 @@ enum class Finish : uint8_t {
 // Call markup of an output that reaches the client in no form, or not as it was written. All zero
 // in compat mode. What a cut by length loses is told by the finish reason.
 struct LostMarkup {
-  uint32_t empty_blocks = 0;      // a block without one call
-  uint32_t undeclared_calls = 0;  // of tools that the request does not declare: left out
-  uint32_t unfinished_calls = 0;  // the model ended inside: closed where they stood
-  uint32_t hidden_tokens = 0;     // a marker without a block, or where no tool may be called
+  uint32_t empty_blocks = 0;       // a block without one call
+  uint32_t undeclared_calls = 0;   // of tools that the request does not declare: left out
+  uint32_t unfinished_calls = 0;   // the model ended inside: closed where they stood
+  uint32_t hidden_tokens = 0;      // a marker without a block, or where no tool may be called
+  uint32_t texts_after_calls = 0;  // and all that follows them
   bool any() const {
-    return (empty_blocks | undeclared_calls | unfinished_calls | hidden_tokens) != 0;
+    return (empty_blocks | undeclared_calls | unfinished_calls | hidden_tokens |
+            texts_after_calls) != 0;
   }
 };
 
@@ -105,6 +107,7 @@ class Decoder {
     kParameterType,  // compat
     kWithMarkers,    // all above wait for markers; below read on their own
     kProbe,
+    kValueProbe,
     kOpenTag,
     kTagWord,
     kCloseTag,
@@ -130,6 +133,8 @@ class Decoder {
   void settle_lost(types::FinishReason reason, Stage last);
   void complete_call_marker(const Marker& marker, size_t begin);
   void read_probe();
+  void read_value_probe();
+  void back_to_text();
   void read_open_tag();
   void read_tag_word();
   void read_close_tag();
@@ -174,13 +179,14 @@ class Decoder {
   std::vector<Unit> units_;
   std::vector<types::TokenEvent> token_scratch_;
 
-  // Default mode's probe after <DSML.
+  // Default mode's probe after <DSML, in text or in a value.
   Stage before_probe_ = Stage::kAnswer;
   size_t probe_begin_ = 0;
   ProbeReader probe_;
 
   // The call being read.
-  TagReader tag_;
+  TagReader tag_, next_tag_;
+  bool next_word_read_ = false;
   TagWord tag_word_ = TagWord::kNone;  // of the open tag
   WordReader word_;
   Stage close_from_ = Stage::kCalls;

@@ -5,6 +5,12 @@
 #include "gateway/recipe/json_writer.h"
 
 namespace hadal::recipe {
+namespace {
+
+// Longest tag inside a value that is waited for.
+constexpr size_t kMaxValueProbe = 512;
+
+}  // namespace
 
 void Decoder::complete_call_marker(const Marker& marker, size_t begin) {
   switch (marker.action) {
@@ -54,6 +60,15 @@ void Decoder::complete_call_marker(const Marker& marker, size_t begin) {
       }
       return;
     // Default mode's tags.
+    case Action::kTagInValue:
+      emit_to(begin);
+      before_probe_ = stage_;
+      probe_begin_ = pos_;
+      word_.reset(true);
+      next_tag_.reset();
+      next_word_read_ = false;
+      stage_ = Stage::kValueProbe;
+      return;
     case Action::kOpenTag:
     case Action::kParameterTag:
       enter(stage_);
@@ -115,6 +130,46 @@ void Decoder::read_open_tag() {
   }
 }
 
+// A whole opening tag inside a value: the value's end was forgotten. Anything else is text of the
+// value.
+void Decoder::read_value_probe() {
+  while (pos_ < window_.size()) {
+    const auto byte = static_cast<unsigned char>(window_[pos_]);
+    if (!next_word_read_) {
+      if (word_.feed(byte) == Read::kMore) {
+        ++pos_;
+        continue;
+      }
+      next_word_read_ = true;
+      if (word_.word() != TagWord::kInvoke && word_.word() != TagWord::kParameter) {
+        return back_to_text();
+      }
+    }
+    const Read read = next_tag_.feed(byte);
+    if (read == Read::kMore && pos_ - probe_begin_ < kMaxValueProbe) {
+      ++pos_;
+      continue;
+    }
+    const bool invoke = word_.word() == TagWord::kInvoke;
+    if (read != Read::kDone || !next_tag_.has_name() ||
+        (!invoke && next_tag_.typed() == TagReader::Typed::kMissing)) {
+      return back_to_text();
+    }
+    ++pos_;
+    close_value();
+    if (invoke) {
+      close_call(true);
+      if (full_) return;
+      tag_ = next_tag_;
+      open_call(tag_.name());
+    } else {
+      tag_ = next_tag_;
+      open_parameter();
+    }
+    return;
+  }
+}
+
 void Decoder::read_close_tag() {
   while (pos_ < window_.size()) {
     const Read read = word_.feed(static_cast<unsigned char>(window_[pos_]));
@@ -130,7 +185,12 @@ void Decoder::apply_close_tag(TagWord word) {
   const bool after_value = close_from_ == Stage::kStringValue;
   if (word == TagWord::kBlock) {
     if (in_call) close_call(true);
-    stage_ = Stage::kDone;
+    // Another block may follow at once; behind other text nothing is believed any more.
+    if (plan_.compat || full_) {
+      stage_ = Stage::kDone;
+    } else {
+      enter(Stage::kAfterJson);
+    }
   } else if (!in_call) {
     enter(Stage::kCalls);
   } else if (word == TagWord::kParameter || (after_value && word != TagWord::kInvoke)) {

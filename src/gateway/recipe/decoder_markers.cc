@@ -124,6 +124,8 @@ void Decoder::build_call_markers(bool compat, MarkerSets& sets) {
   of(Stage::kStringValue).add(dsml(kDsmlClose, Action::kEndValue, false));
   of(Stage::kRawValue).add(dsml(kDsmlClose, Action::kEndValue, false));
   if (!compat) {
+    of(Stage::kStringValue).add(dsml(kDsmlOpen, Action::kTagInValue, true));
+    of(Stage::kRawValue).add(dsml(kDsmlOpen, Action::kTagInValue, true));
     calls.add(plain("invoke", Action::kOpenTag));
     calls.add(dsml(kDsmlClose, Action::kCloseTag, false));
     arguments.add(plain("parameter", Action::kParameterTag));

@@ -51,6 +51,15 @@ const char* const kOutputs[] = {
     "string=\"false\">True</｜DSML｜ parameter>\n</｜DSML｜ invoke>\n</｜DSML｜ calls>tail",
     "the <｜DSML｜ token is quoted, and <｜DSML｜ cal is prose",
     "<｜DSML｜toolcals>\n<｜DSML｜invoke name='f'>\n<｜DSML｜parameter string=\"true\" name=q>v",
+    "<｜DSML｜ calls><｜DSML｜ invoke name=\"f\"><｜DSML｜ parameter name=\"a\" "
+    "string=\"true\">v\n\n"
+    "<｜DSML｜ parameter name=\"b\" string=\"false\">[1]\n<｜DSML｜ invoke name=\"f\"></｜DSML｜ "
+    "calls>\n"
+    "<｜DSML｜ calls><｜DSML｜ invoke name=\"f\"></｜DSML｜ invoke></｜DSML｜ calls>\nso <｜DSML｜ "
+    "calls>",
+    "<｜DSML｜ invoke name=\"f\"><｜DSML｜ parameter name=\"a\" string=\"true\">a <｜DSML｜ "
+    "parameter of "
+    "<｜DSML｜ parameter name=\"b\"> <｜DSML｜</｜DSML｜ parameter>",
     "<｜DSML｜ invoke name=\"ghost\">\n</｜DSML｜ invoke>\n<｜DSML｜ invoke  name = \"f\">",
 };
 
@@ -107,6 +116,21 @@ TEST(Decoder, MisspeltBlockIsACallAllTheSame) {
   const Collected got = decode(plan_with_tool(false), {kOutputs[4]});
   ASSERT_EQ(got.calls.size(), 1u);
   EXPECT_EQ(got.calls[0].second, R"({"q": "v"})");
+}
+
+TEST(Decoder, AForgottenEndOfAValueCostsNothing) {
+  const auto calls = decode(plan_with_tool(false), {kOutputs[5]}).calls;
+  ASSERT_EQ(calls.size(), 3u);
+  EXPECT_EQ(calls[0].second, R"({"a": "v", "b": [1]})");
+  EXPECT_EQ(calls[1].second, "{}");
+  EXPECT_EQ(calls[2].second, "{}");
+}
+
+TEST(Decoder, TagsThatAreQuotedInAValueStayText) {
+  const auto calls = decode(plan_with_tool(false), {kOutputs[6]}).calls;
+  ASSERT_EQ(calls.size(), 1u);
+  EXPECT_EQ(calls[0].second,
+            "{\"a\": \"a <｜DSML｜ parameter of <｜DSML｜ parameter name=\\\"b\\\"> <｜DSML｜\"}");
 }
 
 TEST(Decoder, CompatKeepsTheFaultsOfTheParser) {

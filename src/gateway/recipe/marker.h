@@ -34,6 +34,7 @@ enum class Action : uint8_t {
   kStringValue,     // true">
   kRawValue,        // false">
   kEndValue,        // </DSML in a value
+  kTagInValue,      // default mode: <DSML in a value; its end may have been forgotten
   kOpenTag,         // default mode: a word that opens a tag; <DSML inside a call; </DSML
   kParameterTag,
   kTagInCall,

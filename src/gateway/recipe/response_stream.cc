@@ -212,11 +212,12 @@ struct Loss {
   uint32_t count;
 };
 
-std::array<Loss, 4> losses_of(const LostMarkup& lost) {
+std::array<Loss, 5> losses_of(const LostMarkup& lost) {
   return {{{"empty_call_block", lost.empty_blocks},
            {"undeclared_call", lost.undeclared_calls},
            {"unfinished_call", lost.unfinished_calls},
-           {"hidden_markup", lost.hidden_tokens}}};
+           {"hidden_markup", lost.hidden_tokens},
+           {"text_after_calls", lost.texts_after_calls}}};
 }
 
 void append_warnings(std::string& out, const LostMarkup& lost) {
