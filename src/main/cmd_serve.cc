@@ -16,6 +16,7 @@
 #include "main/commands.h"
 #include "main/encode_line.h"
 #include "main/serve_config.h"
+#include "main/stall_watch.h"
 
 namespace hadal::main {
 namespace {
@@ -127,6 +128,40 @@ void add_openapi_route(http::Router& router, uint32_t n_vocabulary) {
   *document = admin::openapi_document(router, kVersion, n_vocabulary);
 }
 
+void reload(http::ApiKeys& keys) {
+  const core::Status reloaded = keys.reload();
+  if (reloaded) {
+    HADAL_LOG(kInfo, "serve", "{} keys reloaded", keys.size());
+  } else {
+    HADAL_LOG(kError, "serve", "keys not reloaded, the old ones stay: {}",
+              reloaded.error().message);
+  }
+}
+
+// Until a signal ends the server; meanwhile looks whether the engine still steps. A script may be
+// slow on purpose.
+void wait_for_end(const sigset_t& signals, http::ApiKeys* keys, EngineStack& stack,
+                  const ServeConfig& config, metrics::Registry& registry) {
+  StallWatch watch(std::chrono::milliseconds(stack.is_script() ? 0 : config.stall_warning_ms));
+  const metrics::Counter& steps = registry.counter("hadal_steps_total", "Steps run.");
+  metrics::Gauge& stalled =
+      registry.gauge("hadal_stalled_seconds", "Since the last step while there is work.");
+  const timespec second{.tv_sec = 1, .tv_nsec = 0};
+  while (true) {
+    const int number = sigtimedwait(&signals, nullptr, &second);
+    if (number == SIGHUP && keys != nullptr) reload(*keys);
+    if (number > 0 && number != SIGHUP) return;
+    const types::EngineStatus now = stack.engine().status();
+    const std::string line =
+        watch.look(std::chrono::steady_clock::now(), {.n_steps = steps.value(),
+                                                      .n_running = now.n_running,
+                                                      .n_paused = now.n_paused,
+                                                      .n_waiting = now.n_waiting});
+    stalled.set(std::chrono::duration<double>(watch.idle()).count());
+    if (!line.empty()) HADAL_LOG(kWarning, "engine", "{}", line);
+  }
+}
+
 core::Status serve(ServeConfig& config, const OptionTable& table) {
   metrics::Registry registry;
   // All signals are taken by one thread, below; the others inherit this mask.
@@ -211,19 +246,7 @@ core::Status serve(ServeConfig& config, const OptionTable& table) {
   service.set_ready(true);
   HADAL_LOG(kInfo, "serve", "ready on {}://{}:{}",
             config.http.tls_key_file.empty() ? "http" : "https", config.http.host, server->port());
-  while (true) {
-    int number = 0;
-    sigwait(&signals, &number);
-    if (number != SIGHUP) break;
-    if (keys == nullptr) continue;
-    const core::Status reloaded = keys->reload();
-    if (reloaded) {
-      HADAL_LOG(kInfo, "serve", "{} keys reloaded", keys->size());
-    } else {
-      HADAL_LOG(kError, "serve", "keys not reloaded, the old ones stay: {}",
-                reloaded.error().message);
-    }
-  }
+  wait_for_end(signals, keys.get(), *stack, config, registry);
   HADAL_LOG(kInfo, "serve", "draining: {} requests run, at most {} ms", server->n_active(),
             config.drain_grace_ms);
   service.set_ready(false);

@@ -23,6 +23,8 @@ void ServeConfig::bind(OptionTable& t) {
   t.integer("max-context", engine.max_context, 0, 1u << 30,
             "tokens of prompt and answer together; 0: the model's, at most 32768");
   t.millis("drain-grace", drain_grace_ms, "how long running answers may take after SIGTERM");
+  t.millis("stall-warning", stall_warning_ms,
+           "without a step while there is work, then a warning; 0: never");
   t.integer("threads", threads, 0, 4096, "threads of the model; 0: all cores but one");
   t.choice("cpu-level", engine.model.cpu_level, {"", "base", "avx2", "avx512", "avx512bf16"},
            "instruction set; empty: the best");

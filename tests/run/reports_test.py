@@ -507,6 +507,7 @@ class Model(Case):
         for thread in threads:
             thread.join()
         self.assertEqual(found, {n: found[12][:n] for n in range(1, 13)})
+        self.assertRegex(self.server.request("GET", "/metrics")[1], r"(?m)^hadal_stalled_seconds\{.*\} 0")
 
     def test_U072_U090_what_is_not_there_is_refused(self):
         """An option that does not work is taken and spoils the answer."""
