@@ -280,6 +280,10 @@ class Faults(unittest.TestCase):
         client = subprocess.Popen([sys.executable, "-c", "import sys, urllib.request as u; r = u.urlopen(u.Request(sys.argv[1], sys.argv[2].encode())); print(r.read(100), flush=True); r.read()",
                                    f"http://127.0.0.1:{port}/v1/chat/completions", body], stdout=subprocess.PIPE)
         client.stdout.readline()
+        for _ in range(400):  # a stream's first frame may come before the engine has the request
+            if server.status()["running"] == 1:
+                break
+            time.sleep(0.05)
         self.assertEqual(server.status()["running"], 1)
         client.kill()
         client.wait()
