@@ -186,6 +186,7 @@ class MessagesReader {
       fields.choice = recipe::ToolChoice::kRequired;
       fields.name = choice["name"].str();
       fields.has_name = true;
+      fields.some_dropped = !dropped_.empty();
     }
     HADAL_TRY_VOID(recipe::apply_tool_choice(fields, options_, request_));
     hide_updates();

@@ -80,8 +80,10 @@ struct ToolChoiceFields {
   bool has_name = false;
   std::vector<std::string_view> allowed;  // allowed_tools (ours)
   bool has_allowed = false;
+  bool some_dropped = false;  // tools were declared that are not among the conversation's
   std::string path = "tool_choice";
 };
+// A choice is ignored where no tool was declared.
 core::Status apply_tool_choice(const ToolChoiceFields& fields, const CodecOptions& options,
                                CodecRequest& request);
 

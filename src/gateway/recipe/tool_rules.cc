@@ -129,7 +129,7 @@ core::Status check_strict_mix(ToolRules rules, const CodecOptions& options,
 core::Status apply_tool_choice(const ToolChoiceFields& fields, const CodecOptions& options,
                                CodecRequest& request) {
   Conversation& conversation = request.conversation;
-  if (conversation.tools.empty()) return {};  // a choice among nothing is ignored
+  if (conversation.tools.empty() && !(fields.has_name && fields.some_dropped)) return {};
   conversation.tool_choice = fields.choice;
   const auto keep = [&](std::string_view name) -> core::Status {
     const bool known = std::ranges::any_of(conversation.tools,
