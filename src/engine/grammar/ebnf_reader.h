@@ -9,10 +9,13 @@
 
 namespace hadal::grammar {
 
-// The text of a grammar, character by character, with its first problem. Base of both notations.
+// The text of a grammar, character by character, with its first problem, and what both notations
+// have. Comments begin with `comment` or, if that is not "", `other`.
 class EbnfReader {
  protected:
-  explicit EbnfReader(std::string_view text) : text_(text) {}
+  using Kind = Ebnf::Node::Kind;
+  EbnfReader(std::string_view text, std::string_view comment, std::string_view other = "")
+      : text_(text), comment_(comment), other_comment_(other) {}
 
   bool more() const { return !problem_ && at_ < text_.size(); }
   bool next_is(std::string_view word) const {
@@ -37,13 +40,63 @@ class EbnfReader {
   }
   static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-  // Blanks, line breaks, and comments that begin with `comment` or `other`.
-  void skip_blanks(std::string_view comment, std::string_view other = "") {
+  // Passes over blanks, line breaks and comments.
+  void blanks() {
     while (more()) {
       if (take("\n") || take(" ") || take("\t") || take("\r")) continue;
-      if (!next_is(comment) && (other.empty() || !next_is(other))) return;
+      if (!next_is(comment_) && (other_comment_.empty() || !next_is(other_comment_))) return;
       while (more() && peek() != '\n') ++at_;
     }
+  }
+
+  // A letter, then letters, digits and those of `more_letters`; "" if none stands here.
+  std::string take_name(std::string_view more_letters = "") {
+    const size_t begin = at_;
+    if (is_letter(peek())) {
+      while (is_letter(peek()) || is_digit(peek()) ||
+             (peek() != '\0' && more_letters.find(peek()) != std::string_view::npos)) {
+        ++at_;
+      }
+    }
+    return std::string(text_.substr(begin, at_ - begin));
+  }
+
+  // What `is` says of the text from here on, which it may read; nothing is passed over.
+  template <typename Is>
+  bool ahead(const Is& is) {
+    const size_t at = at_;
+    const uint32_t line = line_;
+    const bool found = is();
+    at_ = at;
+    line_ = line;
+    return found;
+  }
+
+  // Alternatives with bars between them; `sequence` reads one.
+  template <typename Sequence>
+  uint32_t choice_of(const Sequence& sequence) {
+    std::vector<uint32_t> branches = {sequence()};
+    while (take("|")) {
+      blanks();
+      branches.push_back(sequence());
+    }
+    if (branches.size() == 1) return branches[0];
+    return out_.add({.kind = Kind::kChoice, .of = std::move(branches), .line = line_});
+  }
+
+  // Behind the opening of a group; `choice` reads what is inside.
+  template <typename Choice>
+  uint32_t group_of(std::string_view close, const Choice& choice) {
+    if (++depth_ > kMaxDepth) return fail("groups are nested too deeply");
+    blanks();
+    const uint32_t inner = choice();
+    if (!take(close)) return fail("the group has no end");
+    --depth_;
+    return inner;
+  }
+
+  uint32_t repeat_of(uint32_t item, uint32_t low, std::optional<uint32_t> high) {
+    return out_.add({.kind = Kind::kRepeat, .of = {item}, .low = low, .high = high, .line = line_});
   }
 
   std::optional<uint32_t> number() {
@@ -136,7 +189,7 @@ class EbnfReader {
 
   static constexpr uint32_t kMaxCount = 100'000, kMaxDepth = 200;
 
-  const std::string_view text_;
+  const std::string_view text_, comment_, other_comment_;
   size_t at_ = 0;
   uint32_t line_ = 1, depth_ = 0;
   std::optional<core::Error> problem_;

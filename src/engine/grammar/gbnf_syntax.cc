@@ -3,17 +3,15 @@
 namespace hadal::grammar {
 namespace {
 
-using Kind = Ebnf::Node::Kind;
-
 class GbnfParser : EbnfReader {
  public:
-  explicit GbnfParser(std::string_view text) : EbnfReader(text) {}
+  explicit GbnfParser(std::string_view text) : EbnfReader(text, "#") {}
 
   core::Result<Ebnf> run() {
     blanks();
     while (more()) {
       const uint32_t line = line_;
-      const std::string name = take_name();
+      const std::string name = rule_name();
       if (name.empty()) fail("a rule begins with a name");
       blanks();
       if (!take("::=")) fail("::= must follow the rule's name");
@@ -28,36 +26,19 @@ class GbnfParser : EbnfReader {
   }
 
  private:
-  void blanks() { skip_blanks("#"); }
-
-  std::string take_name() {
-    const size_t begin = at_;
-    if (is_letter(peek())) {
-      while (is_letter(peek()) || is_digit(peek()) || peek() == '-') ++at_;
-    }
-    return std::string(text_.substr(begin, at_ - begin));
-  }
+  std::string rule_name() { return take_name("-"); }
 
   // Does another rule begin here?
   bool at_rule() {
-    const size_t at = at_;
-    const uint32_t line = line_;
-    const bool named = !take_name().empty();
-    blanks();
-    const bool is = named && next_is("::=");
-    at_ = at;
-    line_ = line;
-    return is;
+    return ahead([&] {
+      if (rule_name().empty()) return false;
+      blanks();
+      return next_is("::=");
+    });
   }
 
   uint32_t choice() {
-    std::vector<uint32_t> branches = {sequence()};
-    while (take("|")) {
-      blanks();
-      branches.push_back(sequence());
-    }
-    if (branches.size() == 1) return branches[0];
-    return out_.add({.kind = Kind::kChoice, .of = std::move(branches), .line = line_});
+    return choice_of([&] { return sequence(); });
   }
 
   uint32_t sequence() {
@@ -95,7 +76,7 @@ class GbnfParser : EbnfReader {
       return item;
     }
     blanks();
-    return out_.add({.kind = Kind::kRepeat, .of = {item}, .low = low, .high = high, .line = line_});
+    return repeat_of(item, low, high);
   }
 
   uint32_t atom() {
@@ -105,15 +86,8 @@ class GbnfParser : EbnfReader {
     }
     if (take(".")) return node(chars(any_character()));
     if (take("[")) return char_class();
-    if (take("(")) {
-      if (++depth_ > kMaxDepth) return fail("groups are nested too deeply");
-      blanks();
-      const uint32_t inner = choice();
-      if (!take(")")) return fail("the group has no end");
-      --depth_;
-      return inner;
-    }
-    std::string name = take_name();
+    if (take("(")) return group_of(")", [&] { return choice(); });
+    std::string name = rule_name();
     if (name.empty()) return fail(std::string("unexpected ") + peek());
     return out_.add({.kind = Kind::kName, .name = std::move(name), .line = line_});
   }

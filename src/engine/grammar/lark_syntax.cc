@@ -5,11 +5,9 @@
 namespace hadal::grammar {
 namespace {
 
-using Kind = Ebnf::Node::Kind;
-
 class LarkParser : EbnfReader {
  public:
-  explicit LarkParser(std::string_view text) : EbnfReader(text) {}
+  explicit LarkParser(std::string_view text) : EbnfReader(text, "//", "#") {}
 
   core::Result<Ebnf> run() {
     blanks();
@@ -27,16 +25,6 @@ class LarkParser : EbnfReader {
   }
 
  private:
-  void blanks() { skip_blanks("//", "#"); }
-
-  // "" if none stands here. `?` and `!` in front say how trees are made.
-  std::string take_name() {
-    const size_t begin = at_;
-    if (is_letter(peek())) {
-      while (is_letter(peek()) || is_digit(peek())) ++at_;
-    }
-    return std::string(text_.substr(begin, at_ - begin));
-  }
   static bool is_terminal(std::string_view name) {
     const size_t first = name.find_first_not_of('_');
     return first != std::string_view::npos && name[first] >= 'A' && name[first] <= 'Z';
@@ -49,26 +37,26 @@ class LarkParser : EbnfReader {
     number();
   }
 
-  bool at_rule() {
-    const size_t at = at_;
-    const uint32_t line = line_;
+  // `?` and `!` in front of a rule's name say how trees are made.
+  void skip_tree_marks() {
     while (take("?") || take("!")) {
     }
-    bool is = !take_name().empty();
-    if (is) {
+  }
+
+  // Does another rule begin here?
+  bool at_rule() {
+    return ahead([&] {
+      skip_tree_marks();
+      if (take_name().empty()) return false;
       priority();
       blanks();
-      is = next_is(":");
-    }
-    at_ = at;
-    line_ = line;
-    return is;
+      return next_is(":");
+    });
   }
 
   void rule() {
     const uint32_t line = line_;
-    while (take("?") || take("!")) {
-    }
+    skip_tree_marks();
     const std::string name = take_name();
     if (name.empty()) {
       fail("a rule begins with a name");
@@ -141,13 +129,7 @@ class LarkParser : EbnfReader {
   uint32_t choice() {
     // The first alternative may be written with a bar in front, too.
     if (take("|")) blanks();
-    std::vector<uint32_t> branches = {sequence()};
-    while (take("|")) {
-      blanks();
-      branches.push_back(sequence());
-    }
-    if (branches.size() == 1) return branches[0];
-    return out_.add({.kind = Kind::kChoice, .of = std::move(branches), .line = line_});
+    return choice_of([&] { return sequence(); });
   }
 
   uint32_t sequence() {
@@ -192,7 +174,7 @@ class LarkParser : EbnfReader {
       return item;
     }
     blanks();
-    return out_.add({.kind = Kind::kRepeat, .of = {item}, .low = low, .high = high, .line = line_});
+    return repeat_of(item, low, high);
   }
 
   uint32_t atom() {
@@ -210,13 +192,8 @@ class LarkParser : EbnfReader {
   uint32_t group() {
     const bool optional = take("[");
     if (!optional) take("(");
-    if (++depth_ > kMaxDepth) return fail("groups are nested too deeply");
-    blanks();
-    const uint32_t inner = choice();
-    if (!take(optional ? "]" : ")")) return fail("the group has no end");
-    --depth_;
-    if (!optional) return inner;
-    return out_.add({.kind = Kind::kRepeat, .of = {inner}, .low = 0, .high = 1, .line = line_});
+    const uint32_t inner = group_of(optional ? "]" : ")", [&] { return choice(); });
+    return optional ? repeat_of(inner, 0, 1) : inner;
   }
 
   // "text", "text"i or "a".."z".
@@ -291,41 +268,6 @@ class LarkParser : EbnfReader {
 
 core::Result<Ebnf> parse_lark(std::string_view text) {
   return LarkParser(text).run();
-}
-
-std::string_view lark_common(std::string_view name) {
-  static constexpr std::pair<std::string_view, std::string_view> kTerminals[] = {
-      {"DIGIT", "[0-9]"},
-      {"HEXDIGIT", "[0-9a-fA-F]"},
-      {"INT", "[0-9]+"},
-      {"SIGNED_INT", "[+-]?[0-9]+"},
-      {"DECIMAL", "[0-9]+\\.[0-9]*|\\.[0-9]+"},
-      {"FLOAT", "[0-9]+[eE][+-]?[0-9]+|(?:[0-9]+\\.[0-9]*|\\.[0-9]+)(?:[eE][+-]?[0-9]+)?"},
-      {"SIGNED_FLOAT",
-       "[+-]?(?:[0-9]+[eE][+-]?[0-9]+|(?:[0-9]+\\.[0-9]*|\\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"},
-      {"NUMBER", "(?:[0-9]+\\.?[0-9]*|\\.[0-9]+)(?:[eE][+-]?[0-9]+)?"},
-      {"SIGNED_NUMBER", "[+-]?(?:[0-9]+\\.?[0-9]*|\\.[0-9]+)(?:[eE][+-]?[0-9]+)?"},
-      // Fewer than Lark's: quotes inside are escaped ones.
-      {"ESCAPED_STRING", "\"(?:[^\"\\\\\\n]|\\\\[^\\n])*\""},
-      {"LCASE_LETTER", "[a-z]"},
-      {"UCASE_LETTER", "[A-Z]"},
-      {"LETTER", "[A-Za-z]"},
-      {"WORD", "[A-Za-z]+"},
-      {"CNAME", "[_A-Za-z][_A-Za-z0-9]*"},
-      {"WS_INLINE", "[ \\t]+"},
-      {"WS", "[ \\t\\f\\r\\n]+"},
-      {"CR", "\\r"},
-      {"LF", "\\n"},
-      {"NEWLINE", "(?:\\r?\\n)+"},
-      {"SH_COMMENT", "#[^\\n]*"},
-      {"CPP_COMMENT", "//[^\\n]*"},
-      {"SQL_COMMENT", "--[^\\n]*"},
-      {"C_COMMENT", "/\\*(?:[^*]|\\*+[^*/])*\\*+/"},
-  };
-  for (const auto& [known, expression] : kTerminals) {
-    if (known == name) return expression;
-  }
-  return "";
 }
 
 }  // namespace hadal::grammar
