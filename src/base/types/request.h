@@ -17,10 +17,10 @@ using TokenId = int32_t;
 // A client's request on this engine; unique for the life of the process.
 enum class RequestId : uint64_t {};
 
-// What the output must match. `text` is a JSON Schema, a regex, an EBNF grammar, or the tools whose
-// arguments keep to their schemas (engine/grammar/tool_calls.h).
+// What the output must match. `text` is a JSON Schema, a regular expression, or the tools whose
+// arguments keep to their schemas and grammars (engine/grammar/tool_calls.h).
 struct Constraint {
-  enum class Kind : uint8_t { kNone, kJsonObject, kJsonSchema, kRegex, kEbnf, kToolCalls };
+  enum class Kind : uint8_t { kNone, kJsonObject, kJsonSchema, kRegex, kToolCalls };
   Kind kind = Kind::kNone;
   std::string text;
   // The constraint starts to hold after this text has been generated (a think section's end tag);

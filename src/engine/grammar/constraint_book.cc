@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 
-#include "engine/grammar/ebnf.h"
 #include "engine/grammar/json_schema.h"
 #include "engine/grammar/regex.h"
 #include "engine/grammar/tool_calls.h"
@@ -24,11 +23,6 @@ core::Result<std::shared_ptr<const Grammar>> compile(const types::Constraint& co
       return compile_regex(constraint.text);
     case Kind::kToolCalls:
       return compile_tool_calls(constraint.text);
-    case Kind::kEbnf: {
-      // Lark has no `::=`.
-      const bool gbnf = constraint.text.find("::=") != std::string::npos;
-      return compile_ebnf(constraint.text, gbnf ? EbnfSyntax::kGbnf : EbnfSyntax::kLark);
-    }
     case Kind::kNone:
       break;
   }
@@ -155,7 +149,9 @@ core::Result<ConstraintBook::Place> ConstraintBook::place(
   out.allowed = at.masks->mask(at.state);
   if (out.allowed.empty()) {
     return core::Error{core::Code::kInvalidRequest,
-                       "the form that the output must have is too ambiguous to be kept to"};
+                       "the form that the output must have can be read in too many ways at once; "
+                       "give its alternatives different beginnings",
+                       constraint.path};
   }
   if (automaton.next(at.state, Grammar::kControl) != Automaton::kDead) out.control = marker;
   return out;
