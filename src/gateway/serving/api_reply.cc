@@ -73,9 +73,7 @@ core::Result<std::string> checked_metadata(recipe::JsonValue body, std::string_v
   });
   if (!wrong.empty()) {
     return recipe::invalid(
-        fmt::format("{}: keys have at most {} characters, and values are texts of "
-                    "at "
-                    "most {}",
+        fmt::format("{}: keys have at most {} characters, and values are texts of at most {}",
                     wrong, kLongestKey, kLongestValue),
         wrong);
   }
