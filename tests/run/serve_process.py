@@ -94,6 +94,18 @@ class ScriptServer(Server):
         super().__init__(hadal, "--backend", "script", "--script", self.script.name, *flags)
 
 
+def call(server, method, path, body=None, headers=None, status=200):
+    """The JSON of an answer that must have this status."""
+    got, text, _ = server.request(method, path, body, headers)
+    assert got == status, (method, path, got, text)
+    return json.loads(text)
+
+
+def kill_9(server):
+    server.process.send_signal(signal.SIGKILL)
+    server.process.wait(60)
+
+
 def http_request(path, body, extra=""):
     """Bytes of a POST."""
     data = json.dumps(body).encode()

@@ -5,7 +5,6 @@ import http.client
 import json
 import os
 import resource
-import signal
 import subprocess
 import sys
 import tempfile
@@ -14,7 +13,7 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from serve_process import Server, give_up_after
+from serve_process import Server, call, give_up_after, kill_9
 
 HADAL = sys.argv[1]
 MODEL = "deepseek-flash"
@@ -28,17 +27,6 @@ def ask(text, answer="The answer.", **more):
     """A body for /v1/responses with thinking off."""
     script = {"text": answer, **more.pop("script", {})}
     return {"model": MODEL, "input": text, "reasoning": {"effort": "none"}, "hadal": {"script": script, "return_token_ids": True}, **more}
-
-
-def call(server, method, path, body=None, headers=None, status=200):
-    got, text, _ = server.request(method, path, body, headers)
-    assert got == status, (method, path, got, text)
-    return json.loads(text)
-
-
-def kill_9(server):
-    server.process.send_signal(signal.SIGKILL)
-    server.process.wait(60)
 
 
 @contextlib.contextmanager

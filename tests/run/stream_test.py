@@ -14,7 +14,7 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import serve_process
-from serve_process import connect, give_up_after
+from serve_process import call, connect, give_up_after, kill_9
 
 HADAL = sys.argv[1]
 MODEL = "deepseek-flash"
@@ -83,23 +83,12 @@ def text_of(events):
     return "".join(data(event)["delta"] for event in events if "output_text.delta" in event[1])
 
 
-def call(server, method, path, body=None, headers=None, status=200):
-    got, text, _ = server.request(method, path, body, headers)
-    assert got == status, (method, path, got, text)
-    return json.loads(text)
-
-
 def begin(server, body, n):
     """A background stream whose client leaves after n events; its id and the events."""
     stream = Stream(server, "POST", "/v1/responses", body)
     events = stream.take(n)
     stream.close()
     return id_of(events), events
-
-
-def kill_9(server):
-    server.process.send_signal(signal.SIGKILL)
-    server.process.wait(60)
 
 
 class Again(unittest.TestCase):
