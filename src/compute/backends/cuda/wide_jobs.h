@@ -46,6 +46,12 @@ struct WideSpace {
   constexpr int32_t row_tiles() const { return (n_rows + kTileRows - 1) / kTileRows; }
 };
 
+// Of values, not of references as std::min: the address of one of the constants above does not
+// exist on the device, and a kernel that takes it traps there.
+constexpr int32_t fewer(int32_t a, int32_t b) {
+  return a < b ? a : b;
+}
+
 constexpr int32_t strip_jobs(int32_t n_strips, int32_t strips) {
   return (n_strips + strips - 1) / strips;
 }
@@ -68,11 +74,11 @@ constexpr WideJob wide_job_at(const WideSpace& s, int32_t strips, int64_t index)
   const auto rest = static_cast<int32_t>(index % of_group);
   const int32_t super = rest / (kSuperTiles * across);
   const int32_t in_super = rest % (kSuperTiles * across);
-  const int32_t tiles = std::min(kSuperTiles, s.row_tiles() - super * kSuperTiles);
+  const int32_t tiles = fewer(kSuperTiles, s.row_tiles() - super * kSuperTiles);
   const int32_t first = (super * kSuperTiles + in_super % tiles) * kTileRows;
-  job.tile = {group, first, std::min(kTileRows, s.n_rows - first)};
+  job.tile = {group, first, fewer(kTileRows, s.n_rows - first)};
   job.first_strip = in_super / tiles * strips;
-  job.n_strips = std::min(strips, s.n_strips - job.first_strip);
+  job.n_strips = fewer(strips, s.n_strips - job.first_strip);
   return job;
 }
 
