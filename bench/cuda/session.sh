@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Everything that a machine with a GPU has to say of a build: session.sh BUILD_DIR OUT_DIR [STEP or GROUP...]
 #
-# BUILD_DIR holds hadal, libhadal_cuda.so, conformance_cuda, dense_check and attention_check (stripped is fine: pack.sh collects
+# BUILD_DIR holds hadal, libhadal_cuda.so, conformance_cuda, dense_check, attention_check and gap_time (stripped is fine: pack.sh collects
 # them); the rest is this checkout. Each step has its own time limit and writes OUT_DIR/STEP.log; a step that fails does not stop
 # those behind it. One line a step at the end of it and all of them once more at the end. Exit 0: all passed.
 #
-# Groups: checks (bits and answers), speed (times, with and without overlap), memory (the memory checkers). Default: all, in order.
+# Groups: checks (bits and answers), speed (times; steps with and without overlap), memory (the memory checkers). Default: all, in order.
 # shellcheck disable=SC2317  # steps are called by name
 set -uo pipefail
 
@@ -70,8 +70,8 @@ step_attention() {
 step_conformance() {
   tool conformance_cuda
 }
-step_conformance_overlap() {
-  tool conformance_cuda --backend cuda:overlap
+step_conformance_serial() {
+  tool conformance_cuda --backend cuda:serial
 }
 step_golden() {
   "$python" "$root/tests/golden/model/golden.py" prepare "$out/golden" || return 1
@@ -80,10 +80,10 @@ step_golden() {
 step_selfcheck() {
   "$build/hadal" selfcheck --model "$demo" --backend cuda
 }
-step_selfcheck_overlap() {
-  "$build/hadal" selfcheck --model "$demo" --backend cuda:overlap
+step_selfcheck_serial() {
+  "$build/hadal" selfcheck --model "$demo" --backend cuda:serial
 }
-# Ids of the demo model through run, generate, score and serve against the CPU's, and with overlap the same bits as without.
+# Ids of the demo model through run, generate, score and serve against the CPU's, and without overlap the same bits as with it.
 step_answers() {
   "$python" "$here/answers.py" "$build/hadal" "$demo"
 }
@@ -108,9 +108,6 @@ step_ops() {
   "$python" "$here/table.py" "$out/ops.jsonl" >"$out/ops.md" || return 1
   wc -l <"$out/ops.jsonl" | sed 's/$/ lines, the table is ops.md/'
 }
-step_ops_overlap() {
-  "$build/hadal" bench ops --backend cuda:overlap --json >"$out/ops-overlap.jsonl"
-}
 bench_step() {
   "$build/hadal" bench step --backend "$1" --model "$released" --layers 4 --batch 64 --decode 40 --prompt 2048 \
     --prefill-chunk 2048 --json | tee "$out/step-${1//:/-}.jsonl"
@@ -119,14 +116,10 @@ bench_step() {
 step_step() {
   bench_step cuda
 }
-step_step_overlap() {
-  bench_step cuda:overlap || return 1
-  "$python" "$here/compare_steps.py" "$out/step-cuda.jsonl" "$out/step-cuda-overlap.jsonl"
-}
-# Kernels that follow, without the second branch: what each of the two gives.
-step_step_follow() {
-  bench_step cuda:follow || return 1
-  "$python" "$here/compare_steps.py" "$out/step-cuda.jsonl" "$out/step-cuda-follow.jsonl"
+# The same bits with one kernel at a time, and what overlap gives.
+step_step_serial() {
+  bench_step cuda:serial || return 1
+  "$python" "$here/compare_steps.py" "$out/step-cuda-serial.jsonl" "$out/step-cuda.jsonl"
 }
 # Time between kernels of a decode step: its kernels' own times, from the profiler, beside what the step takes without it.
 step_gaps() {
@@ -138,7 +131,8 @@ step_gaps() {
     --kernel-name "regex:$kernels" \
     "$build/hadal" bench step --backend cuda --model "$released" --layers 4 --batch 1 --decode 2 --prompt 64 --json \
     >"$out/gaps.csv" || { tail -n 5 "$out/gaps.csv"; return 1; }
-  "$python" "$here/gaps.py" "$out/gaps.csv" "$out/step-cuda.jsonl"
+  tool gap_time >"$out/gap.jsonl" || return 1
+  "$python" "$here/gaps.py" "$out/gaps.csv" "$out/step-cuda.jsonl" "$out/gap.jsonl"
 }
 # Other people's kernels at our shapes, where PYTHONPATH has them (peers.py).
 step_peers() {
@@ -162,7 +156,7 @@ sanitize() {
 step_memcheck_dense() { sanitize memcheck dense_check small; }
 step_memcheck_attention() { sanitize memcheck attention_check small; }
 step_memcheck_conformance() { sanitize memcheck conformance_cuda --small; }
-step_memcheck_overlap() { sanitize memcheck conformance_cuda --small --backend cuda:overlap; }
+step_memcheck_serial() { sanitize memcheck conformance_cuda --small --backend cuda:serial; }
 step_racecheck_dense() { sanitize racecheck dense_check small; }
 step_racecheck_attention() { sanitize racecheck attention_check small; }
 step_racecheck_conformance() { sanitize racecheck conformance_cuda --small; }
@@ -171,18 +165,18 @@ step_initcheck_conformance() { sanitize initcheck conformance_cuda --small; }
 
 # Seconds that each may take.
 declare -A limit=(
-  [device]=20 [dense]=150 [attention]=120 [conformance]=150 [conformance_overlap]=150 [golden]=240 [selfcheck]=90
-  [selfcheck_overlap]=90 [answers]=240 [limits]=240 [too_large]=60
-  [ops]=200 [ops_overlap]=200 [step]=240 [step_overlap]=240 [step_follow]=240 [gaps]=200 [dense_time]=120 [attention_time]=60 [peers]=200
-  [memcheck_dense]=120 [memcheck_attention]=120 [memcheck_conformance]=200 [memcheck_overlap]=200 [racecheck_dense]=150
+  [device]=20 [dense]=150 [attention]=120 [conformance]=150 [conformance_serial]=150 [golden]=240 [selfcheck]=90
+  [selfcheck_serial]=90 [answers]=240 [limits]=240 [too_large]=60
+  [ops]=200 [step]=240 [step_serial]=240 [gaps]=200 [dense_time]=120 [attention_time]=60 [peers]=200
+  [memcheck_dense]=120 [memcheck_attention]=120 [memcheck_conformance]=200 [memcheck_serial]=200 [racecheck_dense]=150
   [racecheck_attention]=150 [racecheck_conformance]=240 [synccheck_conformance]=150 [initcheck_conformance]=150)
 group() {
   case $1 in
-    checks) echo "dense attention conformance selfcheck golden answers limits too_large conformance_overlap selfcheck_overlap" ;;
-    speed) echo "step step_overlap step_follow ops ops_overlap gaps dense_time attention_time peers" ;;
+    checks) echo "dense attention conformance selfcheck golden answers limits too_large conformance_serial selfcheck_serial" ;;
+    speed) echo "step step_serial ops gaps dense_time attention_time peers" ;;
     memory)
       echo "memcheck_dense memcheck_attention memcheck_conformance racecheck_dense racecheck_attention racecheck_conformance"
-      echo "memcheck_overlap synccheck_conformance initcheck_conformance"
+      echo "memcheck_serial synccheck_conformance initcheck_conformance"
       ;;
     *) echo "$1" ;;
   esac

@@ -200,7 +200,7 @@ core::Result<int> selfcheck(const SelfcheckOptions& options) {
   std::vector<std::string> levels;
   for (const cpu::CpuLevel level : cpu::supported_levels()) levels.emplace_back(level_name(level));
   if (!options.model.cpu_level.empty()) levels = {options.model.cpu_level};
-  if (options.model.backend == "cuda") {
+  if (options.model.backend.starts_with("cuda")) {
     levels = {""};
     threads = {options.model.threads};
   }

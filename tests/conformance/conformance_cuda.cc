@@ -1,4 +1,4 @@
-// conformance_cuda [--small] [--backend cuda:overlap] [NAME-PART]: every op on the GPU against the
+// conformance_cuda [--small] [--backend cuda:serial] [NAME-PART]: every op on the GPU against the
 // host, one line an output. --small leaves out what takes minutes under a memory checker. It needs
 // libhadal_cuda.so beside it and no source tree. Exit 0: all within bounds; 1: not; 2: no GPU.
 #include <cstdio>

@@ -61,12 +61,11 @@ std::string driver_text() {
 }
 
 core::Result<std::unique_ptr<ops::Backend>> make(std::string_view option, Absence& absence) {
-  // follow: kernels start behind one another's ends; overlap: and recordings have a second branch.
-  const bool branches = option == "overlap", follows = branches || option == "follow";
-  if (!option.empty() && !follows) {
-    return absent(
-        absence, Absence::kFailed,
-        fmt::format("it has no option {}; cuda, cuda:follow and cuda:overlap are known", option));
+  // serial: no kernel starts before the one in front of it has ended, recordings have one branch.
+  const bool overlaps = option.empty();
+  if (!overlaps && option != "serial") {
+    return absent(absence, Absence::kFailed,
+                  fmt::format("it has no option {}; cuda and cuda:serial are known", option));
   }
   int n = 0;
   cudaError_t error = cudaGetDeviceCount(&n);
@@ -96,9 +95,9 @@ core::Result<std::unique_ptr<ops::Backend>> make(std::string_view option, Absenc
                    .cc_minor = p.minor,
                    .smem_optin = p.sharedMemPerBlockOptin,
                    .l2_bytes = static_cast<size_t>(p.l2CacheSize),
-                   .overlap = follows};
+                   .overlap = overlaps};
   std::unique_ptr<MixBranch> branch;
-  if (branches) {
+  if (overlaps) {
     auto second = MixBranch::make(branch_scratch_bytes());
     if (!second) {
       return absent(absence, Absence::kFailed,
