@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""Share of a decode step that is no kernel: gaps.py NCU.csv STEP.jsonl
+"""Share of a decode step that is no kernel: gaps.py NCU.csv STEP.jsonl GAP.jsonl
 
 NCU.csv: `ncu --graph-profiling node --metrics gpu__time_duration.sum --csv --page raw` of `hadal bench step ... --decode 2`, every
-kernel alone and in order. The last decode step begins at the last kernel that embeds tokens, or the
-angles just before it. STEP.jsonl: the same workload without
-the profiler. Kernels run alone have their own starts and ends in their time, and overlapping ones are counted twice, so that the
-share is a lower bound."""
+kernel alone and in order. The last decode step begins at the last kernel that embeds tokens, or the angles just before it.
+STEP.jsonl: the same workload without the profiler. Kernels run alone have their own starts and ends in their time, and overlapping ones are counted twice, so that the
+share is a lower bound. GAP.jsonl, of gap_time: what kernels that do nothing take in a recording; as many of them are the upper bound."""
 import csv
 import json
 import re
@@ -35,7 +34,10 @@ def main():
         print(f"{kernel:40} {count:4} x {us / count:8.2f} us = {us:9.2f} us")
     busy = sum(us for _, us in step)
     whole = next(json.loads(t)["median_ms"] for t in open(sys.argv[2]) if '"decode_1"' in t and "median_ms" in t) * 1e3
-    print(f"{len(step)} kernels, {busy:.1f} us of the step's {whole:.1f}: gaps at least {100 * max(0.0, 1 - busy / whole):.1f} %")
+    empty = max(json.loads(text)["overlap_us"] for text in open(sys.argv[3]))
+    most = 100 * len(step) * empty / whole
+    print(f"{len(step)} kernels, {busy:.1f} us of the step's {whole:.1f}: gaps at least {100 * max(0.0, 1 - busy / whole):.1f} %, "
+          f"at most {most:.1f} % ({empty:.2f} us a kernel that does nothing)")
 
 
 if __name__ == "__main__":
