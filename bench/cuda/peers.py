@@ -2,11 +2,12 @@
 """Other people's kernels at our shapes, on the GPU of this machine: peers.py > peers.jsonl, then table.py OPS.jsonl peers.jsonl
 
   torch      matrix products in bf16 (cuBLAS); needs PyTorch with CUDA
-  deep_gemm  bf16 and FP8 products (PyPI tokenspeed-deepgemm; compiles its kernels at first use, with nvcc)
-  flash_mla  sparse attention over bf16 keys (PyPI tokenspeed-flashmla)
+  deep_gemm  bf16 and FP8 products, and those of experts in FP8 (PyPI tokenspeed-deepgemm; compiles its kernels at first use, with nvcc)
+  flash_mla  sparse attention over bf16 keys and over FP8 rows of 584 bytes (PyPI tokenspeed-flashmla)
 
-Wheels are made for one version of Python and torch: `pip download --no-deps --only-binary=:all: --python-version 3.12 NAME`, unpack
-them (`python3 -m zipfile -e WHEEL DIR`) and put DIR into PYTHONPATH. What is absent, or does not take a shape, is a line on stderr,
+Wheels are made for one version of Python and torch (tokenspeed-deepgemm 2.5.0.post20260629 and tokenspeed-flashmla 1.0.0.post20260810
+go with torch 2.11): `pip download --no-deps --only-binary=:all: --python-version 3.12 NAME==VERSION`, unpack them
+(`python3 -m zipfile -e WHEEL DIR`) and put DIR into PYTHONPATH. What is absent, or does not take a shape, is a line on stderr,
 and the rest goes on. Times: the median of seven replays of a CUDA graph of calls, over so many copies of the weights that 160 MB lie
 between two uses of one. Their arithmetic is not ours: DeepGEMM's scales are f32 per 128 x 128, FlashMLA's keys here are bf16."""
 import json
@@ -88,7 +89,33 @@ def products(torch, clock):
             return (lambda i: gemm((x, x_scale), (w[i], w_scale), y)), count
         return make
 
+    # Up and down of 384 or 48 experts, `rows` rows of 6 choices each, the same number for every expert. FP8 weights: twice our bytes.
+    def experts(rows, n_experts):
+        def make():
+            hidden, inner, m = 5120, 2304, 64 * -(-rows * 6 // (64 * n_experts))
+            scale = lambda n, k: torch.rand(n_experts, n, k, device="cuda") + 0.5
+            codes = lambda *shape: torch.randn(shape, device="cuda", dtype=torch.bfloat16).to(torch.float8_e4m3fn)
+            up, down = codes(n_experts, 2 * inner, hidden), codes(n_experts, hidden, inner)
+            up_scale, down_scale = scale(2 * inner // 128, hidden // 128), scale(hidden // 128, inner // 128)
+            x, x_scale = codes(n_experts, m, hidden), scale(m, hidden // 128)
+            h, h_scale = codes(n_experts, m, inner), scale(m, inner // 128)
+            gate_up = torch.empty(n_experts, m, 2 * inner, device="cuda", dtype=torch.bfloat16)
+            y = torch.empty(n_experts, m, hidden, device="cuda", dtype=torch.bfloat16)
+            each = -(-rows * 6 // n_experts)
+            count = torch.full((n_experts,), each, device="cuda", dtype=torch.int32)
+
+            def call(_):
+                deep_gemm.m_grouped_fp8_gemm_nt_masked((x, x_scale), (up, up_scale), gate_up, count, each)
+                deep_gemm.m_grouped_fp8_gemm_nt_masked((h, h_scale), (down, down_scale), y, count, each)
+            return call, 1
+        return make
+
     deep_gemm = module("deep_gemm")
+    if deep_gemm is not None:
+        for rows in (64, 256, 1024, 8192):
+            clock.report("DeepGEMM, FP8, products only", "moe_ffn 384+1 experts", rows, experts(rows, 384))
+        for rows in (128, 192):
+            clock.report("DeepGEMM, FP8, products only", "moe_ffn 48 experts", rows, experts(rows, 48))
     for op, n, k in LINEARS:
         for rows in ROWS:
             if rows == 8192 and n > 30000:
@@ -116,6 +143,18 @@ def attention(torch, clock):
             sink = torch.randn(heads, device="cuda")
             return (lambda i: flash_mla.flash_mla_sparse_fwd(q, kv, chosen, width ** -0.5, d_v=width, attn_sink=sink)), 1
         clock.report("FlashMLA, bf16 keys", "sparse_attend 128+512", rows, make)
+
+        def make_decode(rows=rows):
+            page, row_bytes = 64, 584
+            q = torch.randn(rows, 1, heads, width, device="cuda", dtype=torch.bfloat16) / 10
+            cache = torch.randint(0, 64, (context // page, page, 1, row_bytes), device="cuda", dtype=torch.uint8).view(torch.float8_e4m3fn)
+            near = torch.randint(0, context, (rows, 1, 128), device="cuda", dtype=torch.int32)
+            far = torch.randint(0, context, (rows, 1, 512), device="cuda", dtype=torch.int32)
+            plan, _ = flash_mla.get_mla_metadata()
+            return (lambda i: flash_mla.flash_mla_with_kvcache(q, cache, None, None, width, plan, None, width ** -0.5, False, True, near, sink,
+                                                               cache, far)), 1
+        if rows <= 256:
+            clock.report("FlashMLA, FP8 rows of 584 bytes", "sparse_attend 128+512", rows, make_decode)
 
 
 def module(name):
