@@ -87,6 +87,10 @@ step_selfcheck_serial() {
 step_answers() {
   "$python" "$here/answers.py" "$build/hadal" "$demo"
 }
+# 64 clients, seeds, some that leave in the middle.
+step_serve_load() {
+  "$python" "$here/serve_load.py" "$build/hadal"
+}
 step_limits() {
   "$python" "$root/tests/recipe/limits_test.py" "$(with_backend cuda)"
 }
@@ -166,13 +170,13 @@ step_initcheck_conformance() { sanitize initcheck conformance_cuda --small; }
 # Seconds that each may take.
 declare -A limit=(
   [device]=20 [dense]=150 [attention]=120 [conformance]=150 [conformance_serial]=150 [golden]=240 [selfcheck]=90
-  [selfcheck_serial]=90 [answers]=240 [limits]=240 [too_large]=60
+  [selfcheck_serial]=90 [answers]=240 [limits]=240 [serve_load]=120 [too_large]=60
   [ops]=200 [step]=240 [step_serial]=240 [gaps]=200 [dense_time]=120 [attention_time]=60 [peers]=200
   [memcheck_dense]=120 [memcheck_attention]=120 [memcheck_conformance]=200 [memcheck_serial]=200 [racecheck_dense]=150
   [racecheck_attention]=150 [racecheck_conformance]=240 [synccheck_conformance]=150 [initcheck_conformance]=150)
 group() {
   case $1 in
-    checks) echo "dense attention conformance selfcheck golden answers limits too_large conformance_serial selfcheck_serial" ;;
+    checks) echo "dense attention conformance selfcheck golden answers serve_load limits too_large conformance_serial selfcheck_serial" ;;
     speed) echo "step step_serial ops gaps dense_time attention_time peers" ;;
     memory)
       echo "memcheck_dense memcheck_attention memcheck_conformance racecheck_dense racecheck_attention racecheck_conformance"
