@@ -36,6 +36,13 @@ double time_us(const std::function<void(cudaStream_t)>& call, int calls) {
   return times[times.size() / 2];
 }
 
+// Of all outputs, to compare builds with each other.
+uint64_t bits_of(const std::vector<uint16_t>& values) {
+  uint64_t hash = 0xCBF29CE484222325u;
+  for (const uint16_t v : values) hash = (hash ^ v) * 0x100000001B3u;
+  return hash;
+}
+
 // Random ascending lists instead of a search, for times of attention alone.
 void draw_lists(World& w, Search& s) {
   for (int64_t t = 0; t < s.n; ++t) {
@@ -65,9 +72,9 @@ void time_attend(Machine& m, int32_t n_seqs, int32_t rows_each, int32_t position
     const double us =
         time_us([&](cudaStream_t st) { a.run(m, true, source, st); }, a.n > 1000 ? 4 : 20);
     const double flops = static_cast<double>(a.n) * (source ? 640 : 128) * 64 * 512 * 4;
-    std::printf("time  sparse_attend %s %d x %d rows at %d: %.1f us, %.0f TFLOP/s\n",
+    std::printf("time  sparse_attend %s %d x %d rows at %d: %.1f us, %.0f TFLOP/s, bits %016llx\n",
                 source ? "128 + 512" : "128      ", n_seqs, rows_each, position, us,
-                flops / us * 1e-6);
+                flops / us * 1e-6, static_cast<unsigned long long>(bits_of(a.o.download())));
   }
 }
 
@@ -92,6 +99,7 @@ void time_index(Machine& m, int32_t n_seqs, int32_t rows_each, int32_t position)
 
 void attention_times(Machine& m) {
   for (const int32_t n : {1, 8, 16, 64, 128, 256}) time_attend(m, n, 1, 20000);
+  time_attend(m, 1, 1024, 8192);
   time_attend(m, 1, 8192, 8192);
 }
 

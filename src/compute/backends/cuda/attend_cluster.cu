@@ -1,38 +1,48 @@
-#include <cooperative_groups.h>
-
 #include "compute/backends/cuda/async_copy.cuh"
 #include "compute/backends/cuda/attend_fetch.cuh"
 #include "compute/backends/cuda/attend_hopper.h"
+#include "compute/backends/cuda/attend_remote.cuh"
 #include "compute/backends/cuda/attend_softmax.cuh"
 
 // The same sums as attend_hopper.cu for a handful of rows, in a fraction of the time: a cluster of
-// eight blocks shares a row. Block b scores key blocks b and b + 8; the blocks tell each other
-// their maxima, then their weights; and each sums 64 channels of the output over all keys, in the
-// order of the keys. So the bits are those of one block that walks them.
+// eight blocks shares a row. Block b scores tile b of 64 keys and a quarter of tile 8 + b / 4; the
+// blocks tell each other their maxima, then their weights; and each sums 64 channels of the output
+// over all keys, in the order of the keys. So the bits are those of one block that walks them.
 //
-//   shared memory    Q 64 KiB | keys 64 KiB | 64 channels of all keys: 8 KiB a key block
-//   later            weights: 8 KiB a key block, over Q and keys
+//   shared memory    Q 64 KiB | its 80 keys 80 KiB | 64 channels of the first 8 tiles 64 KiB
+//   later            weights 80 KiB and their sums 10 KiB, over Q and keys | 64 channels of tiles 8
+//                    and 9, over the last keys | of the first 8 tiles
+//
+// The first warpgroup multiplies, the others prepare the output's channels meanwhile.
 namespace hadal::cuda {
 namespace {
-
-namespace cg = cooperative_groups;
 
 constexpr int kBlocks = 8;  // of a cluster; each has 64 of 512 channels
 constexpr int kMostTiles = 10;
 constexpr int kMostPlaces = kMostTiles * kBlockPlaces;
-constexpr int kScorers = 256;  // two warpgroups; two more prepare the output's channels
+constexpr int kQuarters = 4 * kMostTiles;  // of 16 keys: what a weight's block is
+constexpr int kScorers = 128;
 constexpr int kThreads = 512;
+constexpr int kWarps = kThreads / 32;
+constexpr int kKeys = kBlockPlaces + 16;
+constexpr int kKeyColumnBytes = kKeys * 128;
+constexpr int kQuarterBytes = kH * 16 * 2;
+constexpr int kQuarterSumBytes = kH * 4;
 constexpr int kQAt = 0;
 constexpr int kKeysAt = kTileBytes;
-constexpr int kWeightsAt = 0;
-constexpr int kValuesAt = 2 * kTileBytes;
-constexpr int kAddressesAt = kValuesAt + kMostTiles * kColumnBytes;
-constexpr int kMaximaAt = kAddressesAt + kMostPlaces * 8;     // [kMostTiles][kH], all blocks'
-constexpr int kSumsAt = kMaximaAt + kMostTiles * kH * 4;      // [kMostTiles][2][kH], all blocks'
-constexpr int kHalvesAt = kSumsAt + kMostTiles * 2 * kH * 4;  // [2][2][kH], this block's maxima
-constexpr int kPresentAt = kHalvesAt + 4 * kH * 4;
-constexpr int kSharedBytes = kPresentAt + kMostPlaces / 8 + 1024;  // room to align to 1024
-static_assert(kMostTiles * kColumnBytes <= 2 * kTileBytes && kMostTiles <= 2 * kBlocks);
+constexpr int kLateValuesAt = kKeysAt + 8 * kBlockPlaces * 128;  // tiles 8 ...
+constexpr int kValuesAt = kKeysAt + 8 * kKeyColumnBytes;         // tiles 0 ... 7
+constexpr int kWeightsAt = 0;                                    // [kQuarters]
+constexpr int kSumsAt = kQuarters * kQuarterBytes;               // [kQuarters][kH]
+constexpr int kAddressesAt = kValuesAt + kBlocks * kColumnBytes;
+constexpr int kMaximaAt = kAddressesAt + kMostPlaces * 8;  // [2 kBlocks][kH]: tiles, then quarters
+constexpr int kMineAt = kMaximaAt + 2 * kBlocks * kH * 4;  // [2][kH], to be sent
+constexpr int kPresentAt = kMineAt + 2 * kH * 4;
+constexpr int kBarriersAt = kPresentAt + kMostPlaces / 8;
+constexpr int kSharedBytes = kBarriersAt + 2 * 8 + 1024;  // room to align to 1024
+static_assert(kSharedBytes <= 227 * 1024 && kBarriersAt % 8 == 0);
+static_assert(kLateValuesAt + 2 * kColumnBytes == kValuesAt);
+static_assert(kSumsAt + kQuarters * kQuarterSumBytes <= kLateValuesAt);
 
 struct Block {
   const AttendJob& job;
@@ -42,154 +52,209 @@ struct Block {
 
   __device__ float* maxima() const { return reinterpret_cast<float*>(shared + kMaximaAt); }
   __device__ float* sums() const { return reinterpret_cast<float*>(shared + kSumsAt); }
-  __device__ float* halves() const { return reinterpret_cast<float*>(shared + kHalvesAt); }
+  __device__ float* mine() const { return reinterpret_cast<float*>(shared + kMineAt); }
   __device__ const uint32_t* present() const {
     return reinterpret_cast<const uint32_t*>(shared + kPresentAt);
   }
-  __device__ const uint64_t* addresses() const {
-    return reinterpret_cast<const uint64_t*>(shared + kAddressesAt);
-  }
+  __device__ uint32_t maxima_barrier() const { return shared_at + kBarriersAt; }
+  __device__ uint32_t weights_barrier() const { return shared_at + kBarriersAt + 8; }
   __device__ bool is_window(int tile) const { return tile * kBlockPlaces < job.window; }
+  // What the block scores: a tile, and a quarter of one behind the first eight.
+  __device__ bool has_tile() const { return block < tiles; }
+  __device__ int shared_tile() const { return kBlocks + block / 4; }
+  __device__ bool has_quarter() const { return shared_tile() < tiles; }
+  __device__ int first_quarter() const { return 4 * block; }
+  __device__ int last_quarter() const { return 4 * kBlocks + block; }
+  __device__ int early_tiles() const { return tiles < kBlocks ? tiles : kBlocks; }
+};
 
-  __device__ void copy_q() const {
-    const uint16_t* q = job.q + row * job.q_stride;
-    for (int i = static_cast<int>(threadIdx.x); i < kH * kD / 8; i += kThreads) {
-      const int h = i / (kD / 8), c = i % (kD / 8) * 8;
-      asm volatile(
-          "cp.async.cg.shared.global [%0], [%1], 16;\n" ::"r"(shared_at + kQAt + place_of(h, c)),
-          "l"(q + h * kD + c)
-          : "memory");
+// Work of a warp in preparing a block, in three stages: its keys; 64 channels of the first eight
+// tiles; and of the others, whose place the keys have until then.
+struct Filler {
+  const Block& b;
+  int warp, lane;
+
+  __device__ int items(int stage) const {
+    if (stage == 0)
+      return b.has_tile() ? (b.is_window(b.block) ? 32 : 16) + (b.has_quarter() ? 4 : 0) : 0;
+    if (stage == 2) return 2 * (b.tiles - b.early_tiles());
+    const int window_tiles = min(b.early_tiles(), b.job.window / kBlockPlaces);
+    return 2 * (b.early_tiles() + window_tiles);
+  }
+  struct Item {
+    int place, from;
+    uint32_t to;
+    bool window;
+  };
+  __device__ __forceinline__ Item item(int stage, int i) const {
+    Item out;
+    if (stage == 0) {
+      const LanePart part(lane);
+      out.window = b.is_window(b.block);
+      const int own = out.window ? 32 : 16;
+      const bool quarter = i >= own;
+      out.window = out.window && !quarter;
+      if (quarter) i -= own;
+      const int piece = out.window ? i % 4 : i % 2, group = out.window ? i / 4 : i / 2;
+      out.place =
+          (quarter ? b.shared_tile() * kBlockPlaces + b.block % 4 * 16 : b.block * kBlockPlaces) +
+          group * 8 + part.key;
+      out.from = part.from(piece);
+      out.to = kKeysAt + ((quarter ? kBlockPlaces : 0) + group * 8 + part.key) * 128 +
+               part.to(out.window, piece, kKeyColumnBytes);
+      return out;
     }
-    asm volatile("cp.async.commit_group;\n" ::: "memory");
+    const int window_items = 4 * min(b.early_tiles(), b.job.window / kBlockPlaces);
+    out.window = stage == 1 && i < window_items;
+    const int group = stage == 2   ? 2 * kBlocks + i
+                      : out.window ? i / 2
+                                   : window_items / 2 + (i - window_items);
+    const int piece = out.window ? i % 2 : 0;
+    out.place = group * 32 + lane;
+    out.from = out.window ? 64 * b.block + 32 * piece : 32 * b.block;
+    out.to = (stage == 2 ? kLateValuesAt - kBlocks * kColumnBytes : kValuesAt) + out.place * 128 +
+             ((lane % 8) ^ (piece * 4)) * 16;
+    return out;
   }
-
-  // A key block as bf16, by the scoring warps.
-  __device__ void fill_keys(int tile) const {
-    const Fetcher fetcher(addresses(), static_cast<int>(threadIdx.x));
-    const bool window = is_window(tile);
-    Unit units[4];
-#pragma unroll
-    for (int u = 0; u < 4; ++u)
-      if (u < 2 || window) units[u] = fetcher.fetch(tile, window, u);
-#pragma unroll
-    for (int u = 0; u < 4; ++u)
-      if (u < 2 || window) fetcher.store(units[u], shared_at + kKeysAt, window, u);
-  }
-
-  // This block's 64 channels of all keys, a key a thread.
-  __device__ void fill_values(int thread) const {
-    for (int place = thread; place < tiles * kBlockPlaces; place += kThreads - kScorers) {
-      const auto* record = reinterpret_cast<const uint8_t*>(addresses()[place]);
-      const bool window = is_window(place / kBlockPlaces);
-      const int r = place % kBlockPlaces;
-      const uint32_t at = shared_at + kValuesAt + place / kBlockPlaces * kColumnBytes + r * 128;
-      uint4 codes[4] = {};
-      uint32_t scales = 0;
-      if (record != nullptr && window) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) codes[i] = fetch16(record + 64 * block + 16 * i);
-        scales = __ldg(reinterpret_cast<const uint16_t*>(record + kD + 2 * block));
-      } else if (record != nullptr) {
-#pragma unroll
-        for (int i = 0; i < 2; ++i) codes[i] = fetch16(record + 32 * block + 16 * i);
-        scales = __ldg(reinterpret_cast<const uint32_t*>(record + kD / 2 + 4 * block));
-      }
-      if (window) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const uint32_t factor = window_factor(scales >> i / 2 * 8 & 0xFFu);
-          const uint32_t words[4] = {codes[i].x, codes[i].y, codes[i].z, codes[i].w};
-#pragma unroll
-          for (int w = 0; w < 2; ++w) {
-            uint32_t out[4];
-            decode_e4m3(words[2 * w], factor, out);
-            decode_e4m3(words[2 * w + 1], factor, out + 2);
-            store16(at + ((2 * i + w) ^ r % 8) * 16, out);
-          }
-        }
-      } else {
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          const uint32_t words[4] = {codes[i].x, codes[i].y, codes[i].z, codes[i].w};
-#pragma unroll
-          for (int w = 0; w < 4; ++w) {
-            uint32_t out[4];
-            decode_e2m1(words[w], entry_factor(scales >> (2 * i + w / 2) * 8 & 0xFFu), out);
-            store16(at + ((4 * i + w) ^ r % 8) * 16, out);
-          }
-        }
-      }
-    }
-  }
-
-  // Largest products of the block's key blocks, to all blocks of the cluster.
-  __device__ void tell_maxima(const cg::cluster_group& cluster) const {
-    const int thread = static_cast<int>(threadIdx.x);
-    const int turn = thread / kH, h = thread % kH, tile = block + turn * kBlocks;
-    if (turn > 1 || tile >= tiles) return;
-    const float* mine = halves() + turn * 2 * kH + h;
-    const float top = fmaxf(mine[0], mine[kH]);
-    for (int b = 0; b < kBlocks; ++b) cluster.map_shared_rank(maxima(), b)[tile * kH + h] = top;
-  }
-
-  // Copies the weights of the block's key blocks to the other blocks.
-  __device__ void tell_weights(const cg::cluster_group& cluster) const {
-    constexpr int kPieces = kColumnBytes / 16;
-    static_assert(kPieces == kThreads);
-    for (int tile = block; tile < tiles; tile += kBlocks) {
-      auto* from = reinterpret_cast<uint4*>(shared + kWeightsAt + tile * kColumnBytes);
-      const uint4 piece = from[threadIdx.x];
-      for (int b = 1; b < kBlocks; ++b)
-        cluster.map_shared_rank(from, (block + b) % kBlocks)[threadIdx.x] = piece;
-    }
+  __device__ __forceinline__ Unit fetch(const Item& item) const {
+    const auto* addresses = reinterpret_cast<const uint64_t*>(b.shared + kAddressesAt);
+    return fetch_unit(reinterpret_cast<const uint8_t*>(addresses[item.place]), item.window,
+                      item.from);
   }
 };
 
-// Sums 64 channels over all keys and stores them: the first warpgroup.
-__device__ void sum_channels(const Block& b) {
+// Weights of a quarter against the running maximum `top`, and their sums.
+__device__ __forceinline__ void weigh(const Block& b, const float* s, const RowPair& top,
+                                      int quarter) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, r = first_row(static_cast<int>(threadIdx.x));
+  const uint32_t at = b.shared_at + kWeightsAt + quarter * kQuarterBytes + r * 16 + lane % 4 * 4;
+  const RowPair sum = weigh_quarter(s, top, product_scale(b.job), [&](int e, int j, uint32_t pair) {
+    asm volatile("st.shared.b32 [%0], %1;\n" ::"r"(at + e * 128 + j * 1024), "r"(pair) : "memory");
+  });
+  if (lane % 4 == 0)
+    for (int e = 0; e < 2; ++e) b.sums()[quarter * kH + r + 8 * e] = sum.v[e];
+}
+
+// Largest product of a tile.
+__device__ __forceinline__ float tile_maximum(const Block& b, int tile, int h) {
+  if (tile < kBlocks) return b.maxima()[tile * kH + h];
+  const float* quarters = b.maxima() + (kBlocks + (tile - kBlocks) * 4) * kH + h;
+  return fmaxf(fmaxf(quarters[0], quarters[kH]), fmaxf(quarters[2 * kH], quarters[3 * kH]));
+}
+
+// Scores the block's keys and gives all blocks the weights.
+__device__ __forceinline__ void score(const Block& b) {
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, r = first_row(thread);
+  float s[kKeys / 2];
+  score_keys<kKeys>(b.shared_at + kQAt, b.shared_at + kKeysAt, kKeyColumnBytes, s);
+  if (b.tiles > kBlocks) named_arrive(2, kThreads);
+  mask_keys(s, 32, b.present()[2 * b.block]);
+  mask_keys(s + 16, 32, b.present()[2 * b.block + 1]);
+  if (b.has_quarter())
+    mask_keys(s + 32, 16,
+              b.present()[2 * b.shared_tile() + b.block % 4 / 2] >> b.block % 2 * 16 | 0xFFFF0000u);
+  const RowPair tops[2] = {row_maximum<64>(s), row_maximum<16>(s + 32)};
+  if (lane % 4 == 0) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+      for (int e = 0; e < 2; ++e) b.mine()[i * kH + r + 8 * e] = tops[i].v[e];
+  }
+  named_barrier(1, kScorers);
+  cluster_wait();  // all blocks have begun
+  // Sixteen threads tell one block.
+  const int to = thread / 16, piece = thread % 16 * 4;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    if (i == 1 && !b.has_quarter()) break;
+    const float* from = b.mine() + i * kH + piece;
+    send16(remote(b.shared_at + kMaximaAt + ((i * kBlocks + b.block) * kH + piece) * 4, to),
+           *reinterpret_cast<const float4*>(from), remote(b.maxima_barrier(), to));
+  }
+  barrier_wait(b.maxima_barrier(), 0);  // so all blocks' products are done
+  RowPair top = {kNoMaximum, kNoMaximum};
+#pragma unroll 2
+  for (int t = 0; t <= b.block; ++t)
+#pragma unroll
+    for (int e = 0; e < 2; ++e) top.v[e] = fmaxf(top.v[e], tile_maximum(b, t, r + 8 * e));
+#pragma unroll
+  for (int q = 0; q < 4; ++q) weigh(b, s + 8 * q, top, b.first_quarter() + q);
+  if (b.has_quarter()) {
+#pragma unroll 2
+    for (int t = b.block + 1; t <= b.shared_tile(); ++t)
+#pragma unroll
+      for (int e = 0; e < 2; ++e) top.v[e] = fmaxf(top.v[e], tile_maximum(b, t, r + 8 * e));
+    weigh(b, s + 32, top, b.last_quarter());
+  }
+  fence_async();
+  named_barrier(1, kScorers);
+  if (thread < kBlocks && thread != b.block) {
+    const auto send = [&](int at, int bytes) {
+      send_bulk(remote(b.shared_at + at, thread), b.shared_at + at, bytes,
+                remote(b.weights_barrier(), thread));
+    };
+    send(kWeightsAt + b.first_quarter() * kQuarterBytes, 4 * kQuarterBytes);
+    send(kSumsAt + b.first_quarter() * kQuarterSumBytes, 4 * kQuarterSumBytes);
+    if (b.has_quarter()) {
+      send(kWeightsAt + b.last_quarter() * kQuarterBytes, kQuarterBytes);
+      send(kSumsAt + b.last_quarter() * kQuarterSumBytes, kQuarterSumBytes);
+    }
+  }
+}
+
+// What the sums fade by with a tile, and the maximum with it.
+__device__ __forceinline__ RowPair raise(const Block& b, int tile, int r, float scale,
+                                         RowPair& max) {
+  RowPair fade;
+#pragma unroll
+  for (int e = 0; e < 2; ++e) {
+    const float top = fmaxf(max.v[e], tile_maximum(b, tile, r + 8 * e));
+    fade.v[e] = fade_of(max.v[e], top, scale);
+    max.v[e] = top;
+  }
+  return fade;
+}
+
+// Sums 64 channels over all keys and stores them.
+__device__ __forceinline__ void sum_channels(const Block& b) {
   const AttendJob& job = b.job;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int r = first_row(static_cast<int>(threadIdx.x));
   const float scale = product_scale(job);
-  float2 angles[8] = {};
-  const bool rotary = b.block == kBlocks - 1;
-  if (rotary) {
-    const float* from = job.rope + static_cast<int64_t>(b.row) * 64 + 2 * (lane % 4);
-#pragma unroll
-    for (int j = 0; j < 8; ++j) angles[j] = __ldg(reinterpret_cast<const float2*>(from + 8 * j));
-  }
   float o[32];
-#pragma unroll
-  for (int i = 0; i < 32; ++i) o[i] = 0;
   RowPair max = {kNoMaximum, kNoMaximum}, den[2] = {{0, 0}, {0, 0}};
-  fence_async();  // weights came by ordinary stores of all blocks
+  RowPair fade = raise(b, 0, r, scale, max);
+#pragma unroll 1
   for (int tile = 0; tile < b.tiles; ++tile) {
-    RowPair fade;
-#pragma unroll
-    for (int e = 0; e < 2; ++e) {
-      const int h = r + 8 * e;
-      const float top = fmaxf(max.v[e], b.maxima()[tile * kH + h]);
-      fade.v[e] = fade_of(max.v[e], top, scale);
-      max.v[e] = top;
-#pragma unroll
-      for (int half = 0; half < 2; ++half)
-        den[half].v[e] = den[half].v[e] * fade.v[e] + b.sums()[(tile * 2 + half) * kH + h];
-    }
-    if (__any_sync(0xFFFFFFFFu, fade.v[0] != 1.0f || fade.v[1] != 1.0f)) {
+    if (tile > 0) {
 #pragma unroll
       for (int i = 0; i < 32; ++i) o[i] = o[i] * fade.v[i / 2 % 2];
     }
+    const uint32_t values_at =
+        b.shared_at + (tile < kBlocks ? kValuesAt : kLateValuesAt - kBlocks * kColumnBytes) +
+        tile * kColumnBytes;
+    const uint64_t values = m_major_operand(values_at, kColumnBytes);
+    const uint64_t weights =
+        plain_operand(b.shared_at + kWeightsAt + tile * 4 * kQuarterBytes, kQuarterBytes / 2);
     mma_fence();
 #pragma unroll
     for (int k = 0; k < 4; ++k)
-      mma_n64(o, k_major_operand(b.shared_at + kWeightsAt + tile * kColumnBytes + 32 * k),
-              m_major_operand(b.shared_at + kValuesAt + tile * kColumnBytes + k * 16 * 128,
-                              kColumnBytes),
-              true);
+      mma_n64(o, weights + further(k * kQuarterBytes), values + further(k * 16 * 128),
+              tile > 0 || k > 0);
     mma_commit();
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const float* sums = b.sums() + (4 * tile + 2 * half) * kH + r + 8 * e;
+        den[half].v[e] = den[half].v[e] * fade.v[e] + (sums[0] + sums[kH]);
+      }
+    }
+    if (tile + 1 < b.tiles) fade = raise(b, tile + 1, r, scale, max);
     mma_wait();
     settle(o);
   }
+  const bool rotary = b.block == kBlocks - 1;
+  const float* angles = job.rope + static_cast<int64_t>(b.row) * 64 + 2 * (lane % 4);
 #pragma unroll
   for (int e = 0; e < 2; ++e) {
     const int h = r + 8 * e;
@@ -202,10 +267,49 @@ __device__ void sum_channels(const Block& b) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int at = 4 * (j + i) + 2 * e;
-        words[i] = output_pair(o[at] * factor, o[at + 1] * factor, rotary, angles[j + i]);
+        float2 angle = {};
+        if (rotary) angle = __ldg(reinterpret_cast<const float2*>(angles + 8 * (j + i)));
+        words[i] = output_pair(o[at] * factor, o[at + 1] * factor, rotary, angle);
       }
       turn_quad(words);
       *reinterpret_cast<uint4*>(out + 8 * j) = {words[0], words[1], words[2], words[3]};
+    }
+  }
+}
+
+// Fills keys and values; the multiplying warps only take part in the first stage.
+__device__ __forceinline__ void fill(const Block& b, int warp, bool scores) {
+  const Filler filler{b, warp, static_cast<int>(threadIdx.x) % 32};
+  Filler::Item item = filler.item(0, warp);
+  Unit unit{};
+  if (warp < filler.items(0)) unit = filler.fetch(item);
+#pragma unroll 1
+  for (int stage = 0; stage < 3; ++stage) {
+    const int n = filler.items(stage), step = stage == 0 ? kWarps : kWarps - kScorers / 32;
+#pragma unroll 1
+    for (int i = stage == 0 ? warp : warp - kScorers / 32; i < n; i += step) {
+      const Filler::Item now = item;
+      const Unit u = unit;
+      if (i + step < n) {
+        item = filler.item(stage, i + step);
+        unit = filler.fetch(item);
+      }
+      if (now.window)
+        store_window(u, b.shared_at + now.to);
+      else
+        store_entry(u, b.shared_at + now.to);
+    }
+    if (stage < 2 && !scores && warp - kScorers / 32 < filler.items(stage + 1)) {
+      item = filler.item(stage + 1, warp - kScorers / 32);
+      unit = filler.fetch(item);
+    }
+    fence_async();
+    if (stage == 0) {
+      __syncthreads();
+      if (scores) return;
+    } else if (stage == 1) {
+      if (b.tiles <= kBlocks) return;
+      named_barrier(2, kThreads);  // the keys are used
     }
   }
 }
@@ -216,76 +320,62 @@ __global__ void __cluster_dims__(kBlocks, 1, 1) __launch_bounds__(kThreads, 1)
   uint8_t* shared =
       raw + (1024 - static_cast<uint32_t>(__cvta_generic_to_shared(raw)) % 1024) % 1024;
   follow_previous(job.overlap);
-  const cg::cluster_group cluster = cg::this_cluster();
   const int row = static_cast<int>(blockIdx.x) / kBlocks;
   const int thread = static_cast<int>(threadIdx.x);
+  const auto* q = reinterpret_cast<const uint4*>(job.q + row * job.q_stride);
+  uint4 pieces[kH * kD / 8 / kThreads];
+#pragma unroll
+  for (int i = 0; i < kH * kD / 8 / kThreads; ++i) pieces[i] = q[i * kThreads + thread];
   const Block b{job,
                 shared,
                 static_cast<uint32_t>(__cvta_generic_to_shared(shared)),
                 row,
-                static_cast<int>(cluster.block_rank()),
+                static_cast<int>(blockIdx.x) % kBlocks,
                 tiles_of(RowKeys(job, row).n_places())};
-  asm volatile("barrier.cluster.arrive.relaxed.aligned;\n" ::: "memory");
-  b.copy_q();
+  if (thread == 0) {
+    barrier_init(b.maxima_barrier(), 1);
+    barrier_init(b.weights_barrier(), 1);
+    asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory");
+    const int late = 4 * (b.tiles - b.early_tiles());
+    const int own = b.has_tile() ? 4 + b.has_quarter() : 0;
+    barrier_arrive_bytes(b.maxima_barrier(), (b.early_tiles() + late) * kH * 4);
+    barrier_arrive_bytes(b.weights_barrier(),
+                         (4 * b.tiles - own) * (kQuarterBytes + kQuarterSumBytes));
+  }
+  __syncwarp();
+  cluster_arrive();
   list_addresses<kThreads, kMostPlaces>(job, row, thread,
                                         reinterpret_cast<uint64_t*>(shared + kAddressesAt),
                                         reinterpret_cast<uint32_t*>(shared + kPresentAt));
-  __syncthreads();
-  const int scorer = __shfl_sync(0xFFFFFFFFu, thread / 128, 0);  // warpgroup: 0 and 1 score
-  const bool scores = scorer < 2;
-  if (!scores)
-    b.fill_values(thread - kScorers);
-  else if (b.block < b.tiles)
-    b.fill_keys(b.block);
-  asm volatile("cp.async.wait_all;\n" ::: "memory");
-  fence_async();
-  __syncthreads();
-  float s[2][16];
-  const int lane = thread % 32, r = first_row(thread);
-  if (scores) {
+  if (b.has_tile()) {
 #pragma unroll
-    for (int turn = 0; turn < 2; ++turn) {
-      const int tile = b.block + turn * kBlocks;
-      if (tile >= b.tiles) break;
-      if (turn > 0) {
-        named_barrier(1, kScorers);  // the keys before are used
-        b.fill_keys(tile);
-        fence_async();
-        named_barrier(1, kScorers);
-      }
-      score_half(b.shared_at + kQAt, b.shared_at + kKeysAt + scorer * 32 * 128,
-                 b.present()[2 * tile + scorer], s[turn]);
-      const RowPair top = half_maximum(s[turn]);
-      if (lane % 4 == 0)
-        for (int e = 0; e < 2; ++e) b.halves()[(turn * 2 + scorer) * kH + r + 8 * e] = top.v[e];
+    for (int i = 0; i < kH * kD / 8 / kThreads; ++i) {
+      const int at = i * kThreads + thread;
+      *reinterpret_cast<uint4*>(shared + kQAt + place_of(at / (kD / 8), at % (kD / 8) * 8)) =
+          pieces[i];
     }
   }
   __syncthreads();
-  asm volatile("barrier.cluster.wait.aligned;\n" ::: "memory");  // all blocks have begun
-  b.tell_maxima(cluster);
-  cluster.sync();  // every block's products are done: Q and keys may be written over
+  const int warp = __shfl_sync(0xFFFFFFFFu, thread / 32, 0);
+  const bool scores = warp < kScorers / 32;
+  fill(b, warp, scores);
   if (scores) {
-#pragma unroll
-    for (int turn = 0; turn < 2; ++turn) {
-      const int tile = b.block + turn * kBlocks;
-      if (tile >= b.tiles) break;
-      RowPair top = {kNoMaximum, kNoMaximum};
-      for (int t = 0; t <= tile; ++t)
-#pragma unroll
-        for (int e = 0; e < 2; ++e) top.v[e] = fmaxf(top.v[e], b.maxima()[t * kH + r + 8 * e]);
-      const RowPair sum = weigh_half(s[turn], top, product_scale(job),
-                                     b.shared_at + kWeightsAt + tile * kColumnBytes, scorer);
-      // The four lanes of a row tell two blocks each.
-      for (int to = 2 * (lane % 4); to < 2 * (lane % 4) + 2; ++to)
-#pragma unroll
-        for (int e = 0; e < 2; ++e)
-          cluster.map_shared_rank(b.sums(), to)[(tile * 2 + scorer) * kH + r + 8 * e] = sum.v[e];
+    if (b.has_tile()) {
+      score(b);
+    } else {
+      cluster_wait();
+      barrier_wait(b.maxima_barrier(), 0);
     }
+    __syncthreads();  // the channels are prepared
+    barrier_wait(b.weights_barrier(), 0);
+    cluster_arrive();
+    sum_channels(b);
+  } else {
+    cluster_wait();
+    __syncthreads();
+    cluster_arrive();
   }
-  __syncthreads();
-  b.tell_weights(cluster);
-  cluster.sync();
-  if (scorer == 0) sum_channels(b);
+  cluster_wait();  // none ends before all have what it sends
 }
 
 }  // namespace

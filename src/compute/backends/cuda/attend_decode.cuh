@@ -25,10 +25,13 @@ __device__ __forceinline__ uint32_t twice(uint32_t bf16) {
 __device__ __forceinline__ uint32_t window_factor(uint32_t byte) {
   return twice(min(byte + 112u, 254u) << 7);
 }
-// The same for an E4M3 scale and moved E2M1 bits: s * 2^(126 - 8).
-__device__ __forceinline__ uint32_t entry_factor(uint32_t code) {
-  const uint32_t s = multiply_bf16((code & 0x7Fu) << 4, 0x7B80u);  // s, exact
-  return twice(multiply_bf16(s, 0x7A80u) & 0xFFFFu);
+// The same for the lower two of a word's E4M3 scales and moved E2M1 bits: s * 2^(126 - 8).
+__device__ __forceinline__ void entry_factors(uint32_t codes, uint32_t (&factors)[2]) {
+  const uint32_t apart = __byte_perm(codes, 0, 0x4140);                     // a half each
+  const uint32_t s = multiply_bf16(apart << 4 & 0x07F007F0u, 0x7B807B80u);  // s, exact
+  const uint32_t both = multiply_bf16(s, 0x7A807A80u);
+  factors[0] = __byte_perm(both, 0, 0x1010);
+  factors[1] = __byte_perm(both, 0, 0x3232);
 }
 
 // Four E4M3 codes (word, lowest first) to two pairs.

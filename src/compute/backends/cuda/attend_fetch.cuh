@@ -5,100 +5,64 @@
 // Records of the cache to tiles of bf16 in shared memory.
 namespace hadal::cuda {
 
-// A fetching warp's unit of work: four keys, eight lanes a key, 32 bytes a lane: half of a window
-// record or a whole entry. A warp has eight keys of a block: four or two units.
+// What a thread holds of a record between its load and its store: 32 bytes of codes with their
+// scales, 32 channels of the window or 64 of an entry.
 struct Unit {
   uint4 codes[2];
-  uint32_t scale[2];
+  uint32_t scale;
 };
 
-struct Fetcher {
-  const uint64_t* addresses;  // of this row's records, null: nothing there
-  int warp, key_of_lane;
-  int part;               // which eighth of a record's piece
-  uint32_t window_chunk;  // where the lane's first stores go in its rows
-  uint32_t entry_chunk;
-
-  __device__ Fetcher(const uint64_t* a, int thread)
-      : addresses(a), warp(thread / 32), key_of_lane(thread % 32 / 8), part(thread % 8) {
-    // Lanes of a quarter warp that would meet in a bank begin with different chunks of their 128
-    // bytes: the upper half of the window's lanes with the second one, the entries' by their
-    // column.
-    const int rows = (warp * 8 + key_of_lane) * 128;
-    window_chunk = static_cast<uint32_t>(rows + part / 4 * kColumnBytes +
-                                         ((part % 4 * 2 + part / 4) ^ key_of_lane) * 16);
-    entry_chunk = static_cast<uint32_t>(rows + part / 2 * kColumnBytes +
-                                        ((part % 2 * 4 + part / 2) ^ key_of_lane) * 16);
-  }
-  __device__ int key(int group) const { return warp * 8 + group * 4 + key_of_lane; }
-
-  __device__ __forceinline__ Unit fetch(int tile, bool window, int unit) const {
-    Unit u{};
-    const int group = window ? unit / 2 : unit;
-    const auto* record =
-        reinterpret_cast<const uint8_t*>(addresses[tile * kBlockPlaces + key(group)]);
-    if (record == nullptr) return u;
+// 32 bytes from `from` on of a record; zeros if there is none.
+__device__ __forceinline__ Unit fetch_unit(const uint8_t* record, bool window, int from) {
+  Unit u{};
+  if (record == nullptr) return u;
+  u.codes[0] = fetch16(record + from);
+  u.codes[1] = fetch16(record + from + 16);
+  u.scale = window ? __ldg(record + kD + from / 32)
+                   : __ldg(reinterpret_cast<const uint32_t*>(record + kD / 2 + from / 8));
+  return u;
+}
+// To four or eight chunks of 16 bytes: chunk c goes to `at` ^ 16 c.
+__device__ __forceinline__ void store_window(const Unit& u, uint32_t at) {
+  const uint32_t factor = window_factor(u.scale);
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int piece = window ? unit % 2 * 2 + i : i;  // of 128 bytes
-      u.codes[i] = fetch16(record + 128 * piece + 16 * part);
-      u.scale[i] =
-          window
-              ? __ldg(record + kD + 4 * piece + part / 2)
-              : __ldg(reinterpret_cast<const uint16_t*>(record + kD / 2 + 16 * piece + 2 * part));
-    }
-    return u;
-  }
-
-  __device__ __forceinline__ void store(const Unit& u, uint32_t tile_at, bool window,
-                                        int unit) const {
-    const int group = window ? unit / 2 : unit;
-    const uint32_t rows_at = tile_at + group * 4 * 128, turn = group % 2 * 64;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      if (window)
-        store_window(u.codes[i], u.scale[i], rows_at + (unit % 2 * 2 + i) * 2 * kColumnBytes,
-                     window_chunk ^ turn);
-      else
-        store_entry(u.codes[i], u.scale[i], rows_at + i * 4 * kColumnBytes, entry_chunk ^ turn);
-    }
-  }
-
-  __device__ __forceinline__ void store_window(const uint4& codes, uint32_t scale, uint32_t at,
-                                               uint32_t chunk) const {
-    const uint32_t factor = window_factor(scale);
-    const bool swap = part >= 4;
-    const uint32_t words[4] = {swap ? codes.z : codes.x, swap ? codes.w : codes.y,
-                               swap ? codes.x : codes.z, swap ? codes.y : codes.w};
+  for (int i = 0; i < 2; ++i) {
+    const uint32_t words[4] = {u.codes[i].x, u.codes[i].y, u.codes[i].z, u.codes[i].w};
 #pragma unroll
     for (int w = 0; w < 2; ++w) {
       uint32_t out[4];
       decode_e4m3(words[2 * w], factor, out);
       decode_e4m3(words[2 * w + 1], factor, out + 2);
-      store16(at + (chunk ^ 16u * w), out);
+      store16(at ^ (2 * i + w) * 16u, out);
     }
   }
-
-  __device__ __forceinline__ void store_entry(const uint4& codes, uint32_t scale, uint32_t at,
-                                              uint32_t chunk) const {
-    // Word w goes to chunk w ^ (part / 2) of the lane's four.
-    uint4 c = codes;
-    uint32_t low = scale & 0xFFu, high = scale >> 8;
-    if ((part & 2) != 0) c = {c.y, c.x, c.w, c.z};
-    if ((part & 4) != 0) {
-      c = {c.z, c.w, c.x, c.y};
-      const uint32_t s = low;
-      low = high;
-      high = s;
-    }
-    const uint32_t factors[2] = {entry_factor(low), entry_factor(high)};
-    const uint32_t words[4] = {c.x, c.y, c.z, c.w};
+}
+__device__ __forceinline__ void store_entry(const Unit& u, uint32_t at) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    uint32_t factors[2];
+    entry_factors(u.scale >> 16 * i, factors);
+    const uint32_t words[4] = {u.codes[i].x, u.codes[i].y, u.codes[i].z, u.codes[i].w};
 #pragma unroll
     for (int w = 0; w < 4; ++w) {
       uint32_t out[4];
       decode_e2m1(words[w], factors[w / 2], out);
-      store16(at + (chunk ^ 16u * w), out);
+      store16(at ^ (4 * i + w) * 16u, out);
     }
+  }
+}
+
+// A warp takes eight keys at a time, four lanes a key: lanes of a quarter warp store the same chunk
+// of eight different rows, which the swizzle spreads over all banks. A key is two units a lane,
+// four in the window: pieces of 128 bytes, of which a lane has its part.
+struct LanePart {
+  int key, part;
+  __device__ explicit LanePart(int lane) : key(lane % 8), part(lane / 8) {}
+  __device__ int from(int piece) const { return 128 * piece + 32 * part; }
+  // Where the chunks go in the key's row, from its tile's begin; columns of `column_bytes`.
+  __device__ uint32_t to(bool window, int piece, uint32_t column_bytes) const {
+    return window ? (2 * piece + part / 2) * column_bytes + (key ^ part % 2 * 4) * 16
+                  : (4 * piece + part) * column_bytes + key * 16;
   }
 };
 
@@ -106,26 +70,40 @@ __device__ __forceinline__ int tiles_of(int n_places) {
   return (n_places + kBlockPlaces - 1) / kBlockPlaces;
 }
 
-// Where the records of a row lie, and which places have one.
+inline constexpr int kMostWindow = 128;
+
+// Where the records of a row lie, and which places have one. REQUIRES: a window of at most
+// kMostWindow places, and blocks of a power of two entries.
 template <int kThreads, int kMostPlaces>
 __device__ void list_addresses(const AttendJob& job, int row, int thread, uint64_t* addresses,
                                uint32_t* present) {
+  static_assert(kThreads >= kMostWindow);
   const RowKeys keys(job, row);
   const int places = tiles_of(keys.n_places()) * kBlockPlaces;
   constexpr int kTurns = (kMostPlaces + kThreads - 1) / kThreads;
   int entry[kTurns];
+  const uint8_t* slab[kTurns] = {};
 #pragma unroll
   for (int i = 0; i < kTurns; ++i) {
     const int listed = i * kThreads + thread - job.window;
     entry[i] = listed >= 0 && listed < keys.n_list ? keys.list[listed] : -1;
   }
+  const uint32_t* table = job.step.tables + keys.seq.table_offset;
+#pragma unroll
+  for (int i = 0; i < kTurns; ++i)
+    if (entry[i] >= 0)
+      slab[i] = job.source.slabs +
+                static_cast<int64_t>(table[entry[i] >> job.source.shift]) * job.source.slab_bytes;
 #pragma unroll
   for (int i = 0; i < kTurns; ++i) {
     const int place = i * kThreads + thread;
     if (place / 32 * 32 >= places) break;
-    const uint8_t* record = place < job.window ? keys.record(place)
-                            : entry[i] >= 0    ? keys.entry(entry[i])
-                                               : nullptr;
+    const uint8_t* record = nullptr;
+    if (i == 0 && place < job.window)
+      record = keys.record(place);
+    else if (entry[i] >= 0)
+      record = slab[i] + job.source.entry_offset +
+               (entry[i] & (job.source.n_entries - 1)) * job.source.entry_bytes;
     addresses[place] = reinterpret_cast<uint64_t>(record);
     const uint32_t there = __ballot_sync(0xFFFFFFFFu, record != nullptr);
     if (thread % 32 == 0) present[place / 32] = there;

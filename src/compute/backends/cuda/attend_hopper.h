@@ -5,8 +5,8 @@
 
 namespace hadal::cuda {
 
-// Attention at released sizes (64 heads of 512, windows of whole key blocks) on Hopper's matrix
-// units. `most_places` bounds window + listed entries of a row.
+// Attention at released sizes (64 heads of 512, windows of 64 or 128 places, blocks of a power of
+// two entries) on Hopper's matrix units. `most_places` bounds window + listed entries of a row.
 bool attend_hopper_takes(const AttendJob& job, int most_places, const Gpu& gpu);
 void launch_attend_hopper(const AttendJob& job, const Gpu& gpu, cudaStream_t stream);
 

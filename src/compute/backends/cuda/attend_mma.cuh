@@ -20,6 +20,16 @@ __device__ __forceinline__ uint64_t m_major_operand(uint32_t address, uint32_t n
          static_cast<uint64_t>(next_columns >> 4) << 16 | uint64_t{1024 >> 4} << 32 |
          uint64_t{1} << 62;
 }
+// Without swizzle, k major: 64 rows of 16 values as two halves of `half_bytes` that hold eight of
+// each row, row after row.
+__device__ __forceinline__ uint64_t plain_operand(uint32_t address, uint32_t half_bytes) {
+  return static_cast<uint64_t>((address & 0x3FFFFu) >> 4) |
+         static_cast<uint64_t>(half_bytes >> 4) << 16 | uint64_t{128 >> 4} << 32;
+}
+// Added to an operand: so many bytes further in shared memory.
+__device__ __forceinline__ constexpr uint64_t further(uint32_t bytes) {
+  return bytes >> 4;
+}
 
 __device__ __forceinline__ void mma_fence() {
   asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory");
@@ -69,22 +79,52 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t phase) {
 __device__ __forceinline__ void named_barrier(int number, int count) {
   asm volatile("bar.sync %0, %1;\n" ::"r"(number), "r"(count) : "memory");
 }
+// Arrives at such a barrier without waiting.
+__device__ __forceinline__ void named_arrive(int number, int count) {
+  asm volatile("bar.arrive %0, %1;\n" ::"r"(number), "r"(count) : "memory");
+}
 
-// d[64][32] (+)= a[64][16] b[32][16]^T, both k major. A thread's d: rows lane / 4 and + 8 of its
-// warp's 16, columns 8 j + 2 (lane % 4) and + 1, as d[4 j ...].
-__device__ __forceinline__ void mma_n32(float (&d)[16], uint64_t a, uint64_t b, bool add) {
+// d[64][64] (+)= a[64][16] b[64][16]^T, both k major; and with 80 keys. A thread's d: rows lane / 4
+// and + 8 of its warp's 16, columns 8 j + 2 (lane % 4) and + 1, as d[4 j ...].
+__device__ __forceinline__ void mma_scores(float (&d)[32], uint64_t a, uint64_t b, bool add) {
   asm volatile(
       "{\n"
       ".reg .pred p;\n"
-      "setp.ne.b32 p, %18, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {"
+      "setp.ne.b32 p, %34, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
       "%0, %1, %2, %3, %4, %5, %6, %7, "
-      "%8, %9, %10, %11, %12, %13, %14, %15"
-      "}, %16, %17, p, 1, 1, 0, 0;\n"
+      "%8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, "
+      "%24, %25, %26, %27, %28, %29, %30, %31"
+      "}, %32, %33, p, 1, 1, 0, 0;\n"
       "}\n"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
         "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
-        "+f"(d[14]), "+f"(d[15])
+        "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]),
+        "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
+        "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+      : "l"(a), "l"(b), "r"(static_cast<int32_t>(add)));
+}
+
+__device__ __forceinline__ void mma_scores(float (&d)[40], uint64_t a, uint64_t b, bool add) {
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "setp.ne.b32 p, %42, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n80k16.f32.bf16.bf16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, "
+      "%8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, "
+      "%24, %25, %26, %27, %28, %29, %30, %31, "
+      "%32, %33, %34, %35, %36, %37, %38, %39"
+      "}, %40, %41, p, 1, 1, 0, 0;\n"
+      "}\n"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
+        "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
+        "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]),
+        "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
+        "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]),
+        "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39])
       : "l"(a), "l"(b), "r"(static_cast<int32_t>(add)));
 }
 

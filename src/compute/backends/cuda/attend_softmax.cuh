@@ -21,62 +21,66 @@ __device__ __forceinline__ float product_scale(const AttendJob& job) {
 }
 inline constexpr float kNoMaximum = -1e30f;
 
-// Products of Q with 32 keys; -inf where no key is.
-__device__ __forceinline__ void score_half(uint32_t q_at, uint32_t half_keys_at, uint32_t present,
-                                           float (&s)[16]) {
+// Products of Q with kN keys: two for a thread's row in each eight of them.
+template <int kN>
+__device__ __forceinline__ void score_keys(uint32_t q_at, uint32_t keys_at, uint32_t column_bytes,
+                                           float (&s)[kN / 2]) {
+  const uint64_t q = k_major_operand(q_at), keys = k_major_operand(keys_at);
   mma_fence();
 #pragma unroll
   for (int c = 0; c < kD / 64; ++c) {
 #pragma unroll
     for (int k = 0; k < 4; ++k)
-      mma_n32(s, k_major_operand(q_at + c * kColumnBytes + 32 * k),
-              k_major_operand(half_keys_at + c * kColumnBytes + 32 * k), c > 0 || k > 0);
+      mma_scores(s, q + further(c * kColumnBytes + 32 * k),
+                 keys + further(c * column_bytes + 32 * k), c > 0 || k > 0);
   }
   mma_commit();
   mma_wait();
   settle(s);
+}
+
+// -inf where no key is, of 32 keys.
+__device__ __forceinline__ void mask_keys(float* s, int keys, uint32_t present) {
   if (present == 0xFFFFFFFFu) return;
   const uint32_t there = present >> 2 * (threadIdx.x % 4);
 #pragma unroll
-  for (int i = 0; i < 16; ++i) s[i] = (there >> (8 * (i / 4) + i % 2) & 1) != 0 ? s[i] : -INFINITY;
+  for (int i = 0; i < keys / 2; ++i)
+    s[i] = (there >> (8 * (i / 4) + i % 2) & 1) != 0 ? s[i] : -INFINITY;
 }
 
-__device__ __forceinline__ RowPair half_maximum(const float (&s)[16]) {
+// Largest of a row's products with kKeys keys.
+template <int kKeys>
+__device__ __forceinline__ RowPair row_maximum(const float* s) {
   RowPair top;
 #pragma unroll
   for (int e = 0; e < 2; ++e) {
     float m = -INFINITY;
 #pragma unroll
-    for (int j = 0; j < 4; ++j) m = fmaxf(m, fmaxf(s[4 * j + 2 * e], s[4 * j + 2 * e + 1]));
+    for (int j = 0; j < kKeys / 8; ++j) m = fmaxf(m, fmaxf(s[4 * j + 2 * e], s[4 * j + 2 * e + 1]));
     top.v[e] = quad_max(m);
   }
   return top;
 }
 
-// Weights times 2^8 of 32 keys against `top`, as bf16 into columns 32 half ... of a tile of
-// weights; their sums.
-__device__ __forceinline__ RowPair weigh_half(const float (&s)[16], const RowPair& top, float scale,
-                                              uint32_t weights_at, int half) {
+// Weights times 2^8 of 16 keys against `top`, and their sums. keep(e, j, pair) has the two of row
+// e and eight keys j as bf16.
+template <class Keep>
+__device__ __forceinline__ RowPair weigh_quarter(const float* s, const RowPair& top, float scale,
+                                                 const Keep& keep) {
   RowPair sum;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const uint32_t row_at =
-      weights_at + first_row(static_cast<int>(threadIdx.x)) * 128 + lane % 4 * 4;
-  const uint32_t chunk = ((4 * half) ^ (lane / 4)) * 16;
 #pragma unroll
   for (int e = 0; e < 2; ++e) {
     const float base = 8.0f - top.v[e] * scale;
-    float part[4];
+    float part[2];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
+    for (int j = 0; j < 2; ++j) {
       const float a = exp2_fast(fmaf(s[4 * j + 2 * e], scale, base));
       const float b = exp2_fast(fmaf(s[4 * j + 2 * e + 1], scale, base));
       part[j] = a + b;
       const __nv_bfloat162 pair = __floats2bfloat162_rn(a, b);
-      asm volatile("st.shared.b32 [%0], %1;\n" ::"r"(row_at + e * 1024 + (chunk ^ j * 16)),
-                   "r"(*reinterpret_cast<const uint32_t*>(&pair))
-                   : "memory");
+      keep(e, j, *reinterpret_cast<const uint32_t*>(&pair));
     }
-    sum.v[e] = quad_sum((part[0] + part[1]) + (part[2] + part[3]));
+    sum.v[e] = quad_sum(part[0] + part[1]);
   }
   return sum;
 }

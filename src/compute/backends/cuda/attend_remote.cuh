@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+
+// Writes into the shared memory of other blocks of a cluster that complete on a barrier there.
+namespace hadal::cuda {
+
+// What an address of this block's shared memory is in block `rank` of the cluster.
+__device__ __forceinline__ uint32_t remote(uint32_t address, int rank) {
+  uint32_t out;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;\n" : "=r"(out) : "r"(address), "r"(rank));
+  return out;
+}
+__device__ __forceinline__ void send16(uint32_t to, float4 v, uint32_t barrier) {
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, "
+      "[%5];\n" ::"r"(to),
+      "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w), "r"(barrier)
+      : "memory");
+}
+// `bytes` of this block's shared memory, which fence_async() has made ready, a multiple of 16.
+__device__ __forceinline__ void send_bulk(uint32_t to, uint32_t from, uint32_t bytes,
+                                          uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, "
+      "[%3];\n" ::"r"(to),
+      "r"(from), "r"(bytes), "r"(barrier)
+      : "memory");
+}
+// Arrives at a barrier that also waits for `bytes` of sends.
+__device__ __forceinline__ void barrier_arrive_bytes(uint32_t barrier, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\n" ::"r"(barrier), "r"(bytes)
+               : "memory");
+}
+// The barrier of all threads of the cluster, in two parts.
+__device__ __forceinline__ void cluster_arrive() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\n" ::: "memory");
+}
+__device__ __forceinline__ void cluster_wait() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;\n" ::: "memory");
+}
+
+}  // namespace hadal::cuda
