@@ -105,6 +105,47 @@ void check_linear(WeightFormat format, std::vector<int64_t> pieces, int64_t k, i
               static_cast<double>(worst) / 1000, same ? "same" : "DIFFER");
 }
 
+// Rows of launches of hundreds and thousands, drawn at random, have the bits that they have in
+// launches of a few.
+void check_many_rows(WeightFormat format, int64_t n, int64_t k, int32_t groups,
+                     std::vector<int64_t> row_counts, const Gpu& gpu) {
+  const HostMatrix matrix(format, n, k, static_cast<uint32_t>(n + k));
+  const auto made =
+      groups > 1 ? make_grouped(matrix.source, groups) : make_linear({&matrix.source, 1});
+  const std::string what = std::string(name_of(format)) + " " + std::to_string(n) + "x" +
+                           std::to_string(k) + " groups " + std::to_string(groups) + ", many rows";
+  if (!made) {
+    require(false, what + ": " + made.error().message);
+    return;
+  }
+  const int64_t columns = k * groups,
+                most = *std::max_element(row_counts.begin(), row_counts.end());
+  const std::vector<uint16_t> x = random_rows(most * columns, 12);
+  std::mt19937 random(6);
+  bool same = true;
+  for (const int64_t rows : row_counts) {
+    const std::vector<uint16_t> y =
+        run_linear<uint16_t>(**made, x, rows, columns, n, groups > 1, gpu);
+    const std::vector<float> yf = run_linear<float>(**made, x, rows, columns, n, groups > 1, gpu);
+    for (const int64_t few : {6, 70}) {
+      std::vector<int64_t> drawn = {0, rows - 1};  // the ends, and any others
+      while (static_cast<int64_t>(drawn.size()) < few)
+        drawn.push_back(random() % static_cast<uint32_t>(rows));
+      std::vector<uint16_t> part;
+      for (const int64_t r : drawn)
+        part.insert(part.end(), x.begin() + r * columns, x.begin() + (r + 1) * columns);
+      const auto z = run_linear<uint16_t>(**made, part, few, columns, n, groups > 1, gpu);
+      const auto zf = run_linear<float>(**made, part, few, columns, n, groups > 1, gpu);
+      for (int64_t i = 0; i < few; ++i) {
+        const int64_t r = drawn[static_cast<size_t>(i)];
+        same = same && same_row(z, i, y, r, n) && same_row(zf, i, yf, r, n);
+      }
+    }
+  }
+  require(same, what + ": a row's bits depend on its launch");
+  std::printf("%-46s bits %s\n", what.c_str(), same ? "same" : "DIFFER");
+}
+
 // The output of one expert for one row; also how far rounding may move it.
 void expert_reference(const HostExpert& e, const std::vector<uint16_t>& x, float weight,
                       float limit, std::vector<double>& y, std::vector<double>& slack) {
@@ -262,6 +303,13 @@ void check_all(const Gpu& gpu, bool small) {
   check_linear(fp4, {4608}, 5120, 1, false, gpu);
   check_linear(fp4, {5120}, 2304, 1, false, gpu);
   check_linear(fp8, {1024}, 256, 1, false, gpu);
+  check_many_rows(fp8, 1792, 5120, 1, {512, 700, 8192}, gpu);
+  check_many_rows(fp8, 4096, 1280, 1, {513, 2048}, gpu);
+  check_many_rows(fp8, 2048, 4096, 8, {1000}, gpu);
+  check_many_rows(fp8, 640, 8192, 1, {3000}, gpu);
+  check_many_rows(fp8, 71, 96, 1, {999}, gpu);
+  check_many_rows(bf16, 384, 5120, 1, {512, 8192}, gpu);
+  check_many_rows(bf16, 4003, 333, 1, {257, 600}, gpu);
   check_moe(fp4, fp8, 12, 6, 5120, 2304, 260, 4, gpu);
 }
 

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/core/check.h"
+#include "compute/backends/cuda/big.h"
 #include "compute/backends/cuda/f32_product.h"
 #include "compute/backends/cuda/thin.h"
 #include "compute/backends/cuda/wide.h"
@@ -82,6 +83,7 @@ void launch_linear(const ops::LinearArgs& args, ops::Ops::Scratch scratch, const
   p.y_f32 = args.y_f32.data;
   p.y_stride = y_stride;
   p.slices = reinterpret_cast<float*>(scratch.data);
+  if (big_fits(weight, rows, gpu)) return launch_big(p, gpu, stream);
   launch_wide(p, gpu, stream);
 }
 

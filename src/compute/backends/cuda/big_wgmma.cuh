@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+
+#include "compute/backends/cuda/wgmma.cuh"
+
+// Larger shapes of wgmma.cuh: d = a b, plus d if `add`, for 64, 128 and 192 rows.
+namespace hadal::cuda {
+
+__device__ __forceinline__ void wgmma_rows(float (&d)[32], const uint32_t (&a)[4], uint64_t b,
+                                           int add) {
+  wgmma<64>(d, a, b, add);
+}
+
+#define HADAL_D4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define HADAL_D16(i) HADAL_D4(i), HADAL_D4(i + 4), HADAL_D4(i + 8), HADAL_D4(i + 12)
+__device__ __forceinline__ void wgmma_rows(float (&d)[64], const uint32_t (&a)[4], uint64_t b,
+                                           int add) {
+  asm volatile(
+      "{.reg .pred p; setp.ne.b32 p, %69, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
+      "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+      "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
+      "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
+      "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, "
+      "{%64,%65,%66,%67}, %68, p, 1, 1, 0;}"
+      : HADAL_D16(0), HADAL_D16(16), HADAL_D16(32), HADAL_D16(48)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+__device__ __forceinline__ void wgmma_rows(float (&d)[96], const uint32_t (&a)[4], uint64_t b,
+                                           int add) {
+  asm volatile(
+      "{.reg .pred p; setp.ne.b32 p, %101, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {"
+      "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+      "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
+      "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
+      "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63,"
+      "%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,"
+      "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95}, "
+      "{%96,%97,%98,%99}, %100, p, 1, 1, 0;}"
+      : HADAL_D16(0), HADAL_D16(16), HADAL_D16(32), HADAL_D16(48), HADAL_D16(64), HADAL_D16(80)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+#undef HADAL_D16
+#undef HADAL_D4
+
+// A barrier's address in block `rank` of the cluster, and an arrival there.
+__device__ __forceinline__ void barrier_arrive_at(uint32_t barrier, uint32_t rank) {
+  asm volatile(
+      "{.reg .b32 there;\n"
+      "mapa.shared::cluster.u32 there, %0, %1;\n"
+      "mbarrier.arrive.shared::cluster.b64 _, [there];}" ::"r"(barrier),
+      "r"(rank)
+      : "memory");
+}
+
+}  // namespace hadal::cuda
