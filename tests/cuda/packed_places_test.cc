@@ -1,6 +1,5 @@
 #include "compute/backends/cuda/packed_places.h"
 
-#include <array>
 #include <cmath>
 
 #include <gtest/gtest.h>
@@ -37,23 +36,25 @@ TEST(PackedPlaces, EveryFp4CodeComesBackFromEveryPlaceBesideEveryOther) {
 TEST(PackedPlaces, CodesOfAWordShareNoBit) {
   for (int a = 0; a < 8; ++a)
     for (int b = 0; b < a; ++b) EXPECT_EQ(fp4_in_word(15, a) & fp4_in_word(15, b), 0u);
+  for (int a = 0; a < 4; ++a)
+    for (int b = 0; b < a; ++b) EXPECT_EQ(fp8_in_word(255, a) & fp8_in_word(255, b), 0u);
 }
 
-TEST(PackedPlaces, EveryFp8CodeComesBackFromEveryByte) {
+TEST(PackedPlaces, EveryFp8CodeComesBackFromEveryPlaceBesideOthers) {
   for (uint32_t code = 0; code < 256; ++code) {
     if (formats::e4m3_is_nan(static_cast<uint8_t>(code))) continue;
-    for (int input = 0; input < 4; ++input) {
-      std::array<uint8_t, 4> bytes = {0x5A, 0x81, 0x7E, 0x0F};
-      const std::array<uint8_t, 4> before = bytes;
-      bytes[static_cast<size_t>(fp8_byte(input))] = static_cast<uint8_t>(code);
-      uint32_t word = 0;
-      for (int i = 0; i < 4; ++i) word |= uint32_t{bytes[static_cast<size_t>(i)]} << (8 * i);
-      for (int i = 0; i < 4; ++i) {
-        const uint8_t expected =
-            i == input ? static_cast<uint8_t>(code) : before[static_cast<size_t>(fp8_byte(i))];
-        const uint32_t pair = i < 2 ? fp8_first(word) : fp8_second(word);
-        const float got = half_of(pair, i % 2) * 0x1p120f;
-        EXPECT_EQ(got, formats::e4m3_to_float(expected)) << "input " << i << ", code " << code;
+    for (const uint32_t other : {0x00u, 0x5Au, 0x81u, 0x7Eu, 0x0Fu, 0xF0u}) {
+      for (int input = 0; input < 4; ++input) {
+        uint32_t word = 0;
+        for (int i = 0; i < 4; ++i) word |= fp8_in_word(i == input ? code : other, i);
+        for (int i = 0; i < 4; ++i) {
+          const uint32_t pair = i < 2 ? fp8_first(word) : fp8_second(word);
+          const float got = half_of(pair, i % 2) * 0x1p120f;
+          const float want =
+              formats::e4m3_to_float(static_cast<uint8_t>(i == input ? code : other));
+          EXPECT_EQ(got, want) << "input " << i << " of a word with code " << code;
+          EXPECT_EQ(std::signbit(got), std::signbit(want));
+        }
       }
     }
   }

@@ -20,11 +20,12 @@
 // the columns 2c and 2c+1, and 8c+4s+2 and 8c+4s+3 as the columns 2c+8 and 2c+9. The order inside
 // one product is the same for all kernels, and the other operand is read in it.
 //
-//   kFp4Row   272 B: lane * 8: a word of output g, one of g + 8 (nibbles as decode_fp4 takes them);
+//   kFp4Row   272 B: lane * 8: a word of output g, one of g + 8;
 //             256 + 2g: exponent fields of the block in outputs g and g + 8
-//   kFp8Tile  512 B: lane * 16: two words of output g, two of g + 8 (bytes 0, 2, 1, 3 of four); the
-//             exponent fields of a slice's blocks stand before its first block, filled up to a
-//             multiple of 16 B that is the same for all slices
+//   kFp8Tile  512 B: lane * 16: two words of output g, two of g + 8; the exponent fields of a
+//   slice's
+//             blocks stand before its first block, filled up to a multiple of 16 B that is the same
+//             for all slices
 //   kBf16     1024 B: lane * 16: output g; 512 + lane * 16: output g + 8
 //   kF32      row-major, no strips
 //

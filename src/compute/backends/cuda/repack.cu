@@ -39,10 +39,10 @@ __global__ void repack_kernel(RepackSlab slab) {
                     slice_begin(slice, n_blocks) * 512;
     uint8_t* to = slab.packed + strip * slab.strip_bytes + (slice + 1) * slab.head_bytes +
                   block * 512 + lane * 16 + half * 8;
-    for (int j = 0; j < 8; ++j) {
-      const int place = j / 4 * 4 + fp8_byte(j % 4);
-      to[place] = k0 + j < slab.k ? from[k0 + j] : 0;
-    }
+    uint32_t word[2] = {};
+    for (int j = 0; j < 8; ++j)
+      if (k0 + j < slab.k) word[j / 4] |= fp8_in_word(from[k0 + j], j % 4);
+    *reinterpret_cast<uint2*>(to) = make_uint2(word[0], word[1]);
     if (c == 0 && g == 0 && half == 0) {
       head[block - slice_begin(slice, n_blocks)] =
           field(slab.scale[row / 32 * slab.n_blocks + block], slab.exponent);
