@@ -5,7 +5,7 @@
   deep_gemm  bf16 and FP8 products, and those of experts in FP8 (PyPI tokenspeed-deepgemm; compiles its kernels at first use, with nvcc)
   flash_mla  sparse attention over bf16 keys and over FP8 rows of 584 bytes (PyPI tokenspeed-flashmla)
 
-Wheels are made for one version of Python and torch (tokenspeed-deepgemm 2.5.0.post20260629 and tokenspeed-flashmla 1.0.0.post20260810
+Wheels are made for one version of Python and torch (tokenspeed-deepgemm 2.5.0.post20260629 and tokenspeed-flashmla 1.0.0.post20260429
 go with torch 2.11): `pip download --no-deps --only-binary=:all: --python-version 3.12 NAME==VERSION`, unpack them
 (`python3 -m zipfile -e WHEEL DIR`) and put DIR into PYTHONPATH. What is absent, or does not take a shape, is a line on stderr,
 and the rest goes on. Times: the median of seven replays of a CUDA graph of calls, over so many copies of the weights that 160 MB lie
@@ -150,6 +150,7 @@ def attention(torch, clock):
             cache = torch.randint(0, 64, (context // page, page, 1, row_bytes), device="cuda", dtype=torch.uint8).view(torch.float8_e4m3fn)
             near = torch.randint(0, context, (rows, 1, 128), device="cuda", dtype=torch.int32)
             far = torch.randint(0, context, (rows, 1, 512), device="cuda", dtype=torch.int32)
+            sink = torch.randn(heads, device="cuda")
             plan, _ = flash_mla.get_mla_metadata()
             return (lambda i: flash_mla.flash_mla_with_kvcache(q, cache, None, None, width, plan, None, width ** -0.5, False, True, near, sink,
                                                                cache, far)), 1
