@@ -36,15 +36,15 @@ Engine::Engine(const EngineConfig& config, StepRunner& runner, const core::Clock
                                      : runner.traits().max_context,
               loop_->max_request_tokens()} {
   publish();
-  thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+  thread_ = std::thread([this] { run(); });
 }
 
 Engine::~Engine() {
   draining_ = true;
-  thread_.request_stop();
-  wake_.notify_all();
+  tell([&] { stop_ = true; });
   thread_.join();
-  take_inbox();  // who came last is told, too
+  std::swap(news_, inbox_);
+  take_news();  // who came last is told, too
 }
 
 core::Status Engine::submit(types::Request request, std::shared_ptr<types::TokenSink> sink) {
@@ -75,7 +75,7 @@ void Engine::tell(Leave leave) {
   {
     const std::scoped_lock lock(mutex_);
     leave();
-    wake = asleep_;
+    wake = std::exchange(asleep_, false);
   }
   if (wake) wake_.notify_one();
 }
@@ -124,24 +124,22 @@ uint32_t Engine::drain(std::chrono::milliseconds grace) {
   return n_cut;
 }
 
-void Engine::take_inbox() {
-  Inbox news;
-  {
-    const std::scoped_lock lock(mutex_);
-    std::swap(news, inbox_);
-    n_in_inbox_ = 0;
-  }
-  for (std::unique_ptr<Sequence>& sequence : news.arrivals) {
+void Engine::take_news() {
+  for (std::unique_ptr<Sequence>& sequence : news_.arrivals) {
     const double gap_us =
         std::chrono::duration<double, std::micro>(sequence->arrived - last_arrival_).count();
     last_arrival_ = sequence->arrived;
     mean_gap_us_ += (std::min(gap_us, 1e6) - mean_gap_us_) / 8;
     loop_->add(std::move(sequence));
   }
-  for (const types::RequestId id : news.cancels) loop_->cancel(id);
-  for (const types::RequestId id : news.resumes) loop_->resume(id);
-  if (news.cancel_all) loop_->cancel_all();
-  if (news.flush) loop_->flush_prefix_cache();
+  for (const types::RequestId id : news_.cancels) loop_->cancel(id);
+  for (const types::RequestId id : news_.resumes) loop_->resume(id);
+  if (news_.cancel_all) loop_->cancel_all();
+  if (news_.flush) loop_->flush_prefix_cache();
+  news_.arrivals.clear();
+  news_.cancels.clear();
+  news_.resumes.clear();
+  news_.cancel_all = news_.flush = false;
 }
 
 void Engine::publish() {
@@ -165,37 +163,45 @@ bool Engine::arrivals_are_dense() const {
   return mean_gap_us_ < std::chrono::duration<double, std::micro>(kNap).count() / 2;
 }
 
-void Engine::run(const std::stop_token& stop) {
-  bool may_nap = false;  // something was done since the last pause
-  while (!stop.stop_requested()) {
-    take_inbox();
-    const bool worked = loop_->step();
-    publish();
-    std::unique_lock lock(mutex_);
-    const auto inside = static_cast<uint32_t>(loop_->n_inside() + inbox_.arrivals.size());
-    if (n_inside_.exchange(inside) != inside && inside == 0) idle_.notify_all();
-    if (worked) {
-      may_nap = true;
-      continue;
-    }
-    const auto has_news = [&] {
-      return !inbox_.arrivals.empty() || !inbox_.cancels.empty() || !inbox_.resumes.empty() ||
-             inbox_.flush || inbox_.cancel_all;
-    };
+bool Engine::has_news() const {
+  return !inbox_.arrivals.empty() || !inbox_.cancels.empty() || !inbox_.resumes.empty() ||
+         inbox_.flush || inbox_.cancel_all || stop_;
+}
+
+bool Engine::wait_for_work(bool worked) {
+  std::unique_lock lock(mutex_);
+  const auto inside = static_cast<uint32_t>(loop_->n_inside() + inbox_.arrivals.size());
+  if (n_inside_.exchange(inside) != inside && inside == 0) idle_.notify_all();
+  if (worked) may_nap_ = true;
+  if (!worked && !has_news()) {
     const std::optional<core::TimePoint> due = loop_->next_due();
-    if (!due && may_nap && !has_news() && arrivals_are_dense()) {
-      may_nap = false;
+    if (!due && may_nap_ && arrivals_are_dense()) {
+      may_nap_ = false;
       lock.unlock();
       std::this_thread::sleep_for(kNap);
-      continue;
+      lock.lock();
+    } else if (!due || *due > clock_.now()) {
+      asleep_ = true;
+      if (due) {
+        wake_.wait_until(lock, next_tick(*due), [&] { return has_news(); });
+      } else {
+        wake_.wait(lock, [&] { return has_news(); });
+      }
+      asleep_ = false;
     }
-    asleep_ = true;
-    if (!due) {
-      wake_.wait(lock, stop, has_news);
-    } else if (*due > clock_.now()) {
-      wake_.wait_until(lock, stop, next_tick(*due), has_news);
-    }
-    asleep_ = false;
+  }
+  if (stop_) return false;
+  std::swap(news_, inbox_);
+  n_in_inbox_ = 0;
+  return true;
+}
+
+void Engine::run() {
+  bool worked = false;
+  while (wait_for_work(worked)) {
+    take_news();
+    worked = loop_->step();
+    publish();
   }
 }
 

@@ -58,8 +58,12 @@ class Engine final : public types::EnginePort, public types::EngineControl {
     std::vector<types::RequestId> cancels, resumes;
     bool flush = false, cancel_all = false;
   };
-  void run(const std::stop_token& stop);
-  void take_inbox();
+  void run();
+  // Waits until there is something to do: with nothing done in the last iteration, for news or what
+  // is due next. False: it is time to stop.
+  bool wait_for_work(bool worked);
+  bool has_news() const;  // mutex_ held
+  void take_news();
   void publish();  // counts for other threads
 
   const EngineConfig config_;
@@ -76,15 +80,18 @@ class Engine final : public types::EnginePort, public types::EngineControl {
   std::atomic<uint64_t> n_foreign_prefixes_{0};
 
   // The thread's only.
+  Inbox news_;  // taken out of inbox_; they change places, so that both keep their storage
+  bool may_nap_ = false;  // something was done since the last pause
   core::TimePoint last_arrival_;
   double mean_gap_us_ = 1e6;  // between arrivals, lately
 
-  mutable std::mutex mutex_;  // guards inbox_ and asleep_
-  bool asleep_ = false;       // waits for wake_
-  std::condition_variable_any wake_;
-  std::condition_variable_any idle_;  // nobody inside
+  mutable std::mutex mutex_;  // guards what follows
+  bool asleep_ = false;       // waits for wake_, and nobody has woken it yet
+  bool stop_ = false;
+  std::condition_variable wake_;
+  std::condition_variable idle_;  // nobody inside
   Inbox inbox_;
-  std::jthread thread_;
+  std::thread thread_;
 };
 
 }  // namespace hadal::step

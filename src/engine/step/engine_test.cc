@@ -95,6 +95,30 @@ TEST_F(EngineTest, ManyThreadsSubmitAndAllAreServed) {
   EXPECT_EQ(engine.status().n_running, 0u);
 }
 
+TEST_F(EngineTest, SinksAreLetGoSoonAfterTheirEnd) {
+  Engine engine(config_, runner_, clock_, registry_);
+  const auto gone = [](const std::weak_ptr<WaitableSink>& sink) {
+    for (int i = 0; i < 5000 && !sink.expired(); ++i) std::this_thread::sleep_for(1ms);
+    return sink.expired();
+  };
+  const auto run = [&](uint64_t id) {
+    auto sink = std::make_shared<WaitableSink>();
+    EXPECT_TRUE(engine.submit(request(id, 5), sink).has_value());
+    sink->wait();
+    return std::weak_ptr<WaitableSink>(sink);
+  };
+  EXPECT_TRUE(gone(run(1)));  // by the engine's thread, which has nothing else to do
+  auto slow = std::make_shared<WaitableSink>();
+  ASSERT_TRUE(engine.submit(request(2, 1000, 20), slow).has_value());
+  EXPECT_TRUE(gone(run(3)));  // while another one goes on and nobody submits
+  engine.cancel(types::RequestId{2});
+  slow->wait();
+  std::weak_ptr<WaitableSink> last = slow;
+  slow.reset();
+  engine.drain(5s);
+  EXPECT_TRUE(last.expired());  // before whoever waited for the end goes on
+}
+
 TEST_F(EngineTest, AFullQueueRefuses) {
   config_.sched.max_running = 1;
   Engine engine(config_, runner_, clock_, registry_);

@@ -212,13 +212,15 @@ void Connection::dispatch() {
   if (well_formed_id(given)) {
     request.request_id = given;
   } else {
+    request.request_id.reserve(4 + 16 + 8);
     request.request_id = "req-";
     append_hex(request.request_id, shared_.id_salt, 16);
     append_hex(request.request_id, shared_.next_request.fetch_add(1), 8);
   }
   std::string extra = cors_headers(request);
   set_trace(request);
-  if (request.trace) extra += fmt::format("traceparent: {}\r\n", traceparent(*request.trace));
+  if (request.trace)
+    extra.append("traceparent: ").append(traceparent(*request.trace)).append("\r\n");
   deadline_ms_ = 0;
   exchange_began_ = std::chrono::steady_clock::now();
   shared_.n_active.fetch_add(1);

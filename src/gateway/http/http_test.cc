@@ -147,6 +147,21 @@ TEST(HttpServer, AcceptsRequestsCutAnywhere) {
   EXPECT_TRUE(client.read_all().ends_with("\r\n\r\nhello"));
 }
 
+TEST(HttpServer, FieldsBehindABodyAreNoHeaders) {
+  Running running;
+  Client client(running.server->port());
+  client.send_text(
+      "POST /keep HTTP/1.1\r\nHost: x\r\nX-Twice: a\r\nX-TWICE: b\r\nTransfer-Encoding: "
+      "chunked\r\n\r\n3\r\none\r\n0\r\nAuthorization: Bearer k\r\nX-Twice: c\r\n\r\n");
+  const auto exchange = running.handler.wait_kept();
+  ASSERT_NE(exchange, nullptr);
+  EXPECT_EQ(exchange->request().body, "one");
+  EXPECT_EQ(exchange->request().header("x-twice"), "a");
+  EXPECT_EQ(exchange->request().header("authorization"), "");
+  EXPECT_EQ(exchange->request().headers.size(), 4u);
+  exchange->respond({200, "text/plain", {}, ""});
+}
+
 TEST(HttpServer, TellsTheHandlerWhenAClientLeaves) {
   Running running;
   Client client(running.server->port());

@@ -46,13 +46,14 @@ std::string_view Request::path_param(std::string_view name) const {
 
 void append_hex(std::string& out, uint64_t value, uint32_t n_digits) {
   char digits[16];
-  uint32_t n = 0;
+  uint32_t at = 16;
   do {
-    digits[n++] = "0123456789abcdef"[value & 15];
+    digits[--at] = "0123456789abcdef"[value & 15];
     value >>= 4;
   } while (value != 0);
-  while (n < std::min(n_digits, 16u)) digits[n++] = '0';
-  while (n > 0) out += digits[--n];
+  const uint32_t first = 16 - std::min(n_digits, 16u);
+  while (at > first) digits[--at] = '0';
+  out.append(digits + at, 16 - at);
 }
 
 void append_decimal(std::string& out, uint64_t value) {
@@ -119,6 +120,8 @@ std::string_view status_text(int status) {
 }
 
 std::optional<std::string> percent_decoded(std::string_view text, bool plus_is_space) {
+  constexpr std::string_view kNotPlain("%+\0", 3);
+  if (text.find_first_of(kNotPlain) == std::string_view::npos) return std::string(text);
   std::string out;
   out.reserve(text.size());
   for (size_t i = 0; i < text.size(); ++i) {

@@ -1,17 +1,73 @@
 #include "gateway/http/request_reader.h"
 
+#include <algorithm>
+
 #include <boost/asio/buffer.hpp>
+#include <boost/beast/http/basic_parser.hpp>
 #include <boost/beast/http/error.hpp>
-#include <boost/beast/http/parser.hpp>
-#include <boost/beast/http/string_body.hpp>
 #include <fmt/format.h>
 
 namespace hadal::http {
 
 namespace beast = boost::beast::http;
 
-struct RequestReader::Parser {
-  beast::request_parser<beast::string_body> http;
+namespace {
+
+using boost::system::error_code;
+using View = boost::beast::string_view;
+
+// What is set aside for a body before its bytes come.
+constexpr uint64_t kReservedBody = 1 << 20;
+
+std::string lower_case(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return out;
+}
+
+}  // namespace
+
+// Beast's grammar, with the parts put where they stay. Fields behind a chunked body (trailers) are
+// dropped: whoever sends them could otherwise add headers after the head was judged.
+struct RequestReader::Parser final : beast::basic_parser<true> {
+  Request request;
+  std::string target;
+  int version = 0;
+  bool in_body = false;
+
+  void on_request_impl(beast::verb, View method, View given, int number, error_code&) override {
+    request.method.assign(method.data(), method.size());
+    target.assign(given.data(), given.size());
+    version = number;
+    request.headers.reserve(8);
+  }
+  void on_response_impl(int, View, int, error_code&) override {}
+  void on_field_impl(beast::field, View name, View value, error_code&) override {
+    if (in_body) return;
+    request.headers.push_back({lower_case({name.data(), name.size()}), std::string(value)});
+  }
+  void on_header_impl(error_code&) override {}
+  void on_body_init_impl(const boost::optional<uint64_t>& length, error_code&) override {
+    in_body = true;
+    if (length) request.body.reserve(std::min(*length, kReservedBody));
+  }
+  size_t on_body_impl(View bytes, error_code&) override {
+    request.body.append(bytes.data(), bytes.size());
+    return bytes.size();
+  }
+  void on_chunk_header_impl(uint64_t, View, error_code&) override { in_body = true; }
+  size_t on_chunk_body_impl(uint64_t, View bytes, error_code& error) override {
+    return on_body_impl(bytes, error);
+  }
+  void on_finish_impl(error_code&) override {}
+
+  bool has(std::string_view name) const { return count(name) > 0; }
+  std::ptrdiff_t count(std::string_view name) const {
+    return std::count_if(request.headers.begin(), request.headers.end(),
+                         [&](const Header& header) { return header.name == name; });
+  }
 };
 
 RequestReader::RequestReader(size_t max_header_bytes, size_t max_body_bytes)
@@ -36,58 +92,60 @@ RequestReader::State RequestReader::feed(std::string_view bytes, size_t& n_used)
         continue;
       }
       parser_ = std::make_unique<Parser>();
-      parser_->http.header_limit(static_cast<uint32_t>(max_header_bytes_));
-      parser_->http.body_limit(max_body_bytes_);
+      parser_->header_limit(static_cast<uint32_t>(max_header_bytes_));
+      parser_->body_limit(max_body_bytes_);
     }
-    boost::system::error_code error;
+    error_code error;
     n_used +=
-        parser_->http.put(boost::asio::buffer(bytes.data() + n_used, bytes.size() - n_used), error);
+        parser_->put(boost::asio::buffer(bytes.data() + n_used, bytes.size() - n_used), error);
     if (error == beast::error::need_more) return State::kNeedMore;
-    if (error == beast::error::header_limit) {
-      return fail(
-          431,
-          fmt::format("the request's head is larger than {} bytes; send fewer or shorter headers",
-                      max_header_bytes_));
-    }
-    if (error == beast::error::body_limit) {
-      return fail(413, fmt::format("the request's body is larger than the limit of {} bytes",
-                                   max_body_bytes_));
-    }
-    if (error == beast::error::bad_version)
-      return fail(505, "only HTTP/1.0 and HTTP/1.1 are served here");
-    if (error)
-      return fail(400,
-                  fmt::format("this is no well-formed HTTP/1.1 request ({})", error.message()));
-    if (parser_->http.is_header_done() && !head_reported_) {
+    if (error) return fail_on(error);
+    if (parser_->is_header_done() && !head_reported_) {
       head_reported_ = true;
       if (!read_head()) return State::kFailed;
-      if (!parser_->http.is_done()) return State::kHeadDone;
+      // A body that is here already is read at once.
+      const auto length = parser_->content_length();
+      const bool is_here = length && *length <= bytes.size() - n_used;
+      if (!parser_->is_done() && !is_here) return State::kHeadDone;
     }
-    if (parser_->http.is_done()) return State::kComplete;
+    if (parser_->is_done()) return State::kComplete;
   }
   return State::kNeedMore;
 }
 
+RequestReader::State RequestReader::fail_on(const error_code& error) {
+  if (error == beast::error::header_limit) {
+    return fail(
+        431,
+        fmt::format("the request's head is larger than {} bytes; send fewer or shorter headers",
+                    max_header_bytes_));
+  }
+  if (error == beast::error::body_limit) {
+    return fail(413, fmt::format("the request's body is larger than the limit of {} bytes",
+                                 max_body_bytes_));
+  }
+  if (error == beast::error::bad_version)
+    return fail(505, "only HTTP/1.0 and HTTP/1.1 are served here");
+  return fail(400, fmt::format("this is no well-formed HTTP/1.1 request ({})", error.message()));
+}
+
 bool RequestReader::read_head() {
-  const auto& message = parser_->http.get();
-  if (message.version() != 10 && message.version() != 11) {
+  if (parser_->version != 10 && parser_->version != 11) {
     fail(505, "only HTTP/1.0 and HTTP/1.1 are served here");
     return false;
   }
-  http10_ = message.version() == 10;
-  keep_alive_ = message.keep_alive();
-  const auto hosts = message.equal_range(beast::field::host);
-  if (!http10_ && std::distance(hosts.first, hosts.second) != 1) {
+  http10_ = parser_->version == 10;
+  keep_alive_ = parser_->keep_alive();
+  if (!http10_ && parser_->count("host") != 1) {
     fail(400, "an HTTP/1.1 request needs exactly one Host header");
     return false;
   }
   // Both length rules at once are how requests are smuggled past a proxy (RFC 9112, 6.3).
-  if (message.find(beast::field::transfer_encoding) != message.end() &&
-      message.find(beast::field::content_length) != message.end()) {
+  if (parser_->has("transfer-encoding") && parser_->has("content-length")) {
     fail(400, "Transfer-Encoding and Content-Length exclude each other");
     return false;
   }
-  std::string_view target(message.target().data(), message.target().size());
+  std::string_view target = parser_->target;
   if (target.starts_with("http://") ||
       target.starts_with("https://")) {  // absolute form (RFC 9112, 3.2.2)
     const size_t slash = target.find('/', target.find("://") + 3);
@@ -105,19 +163,9 @@ bool RequestReader::read_head() {
 }
 
 Request RequestReader::take() {
-  auto message = parser_->http.release();
-  Request request;
-  request.method = std::string(message.method_string());
+  Request request = std::move(parser_->request);
   request.path = std::move(path_);
   request.query = std::move(query_);
-  for (const auto& field : message) {
-    std::string name(field.name_string());
-    for (char& c : name) {
-      if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-    }
-    request.headers.push_back({std::move(name), std::string(field.value())});
-  }
-  request.body = std::move(message.body());
   parser_.reset();
   head_reported_ = false;
   path_.clear();
@@ -139,17 +187,16 @@ bool RequestReader::is_http10() const {
 }
 
 bool RequestReader::expects_continue() const {
-  const auto& message = parser_->http.get();
-  return !http10_ && boost::beast::iequals(message[beast::field::expect], "100-continue");
+  return !http10_ && lower_case(parser_->request.header("expect")) == "100-continue";
 }
 
 uint64_t RequestReader::body_length_hint() const {
-  const auto length = parser_ ? parser_->http.content_length() : boost::none;
+  const auto length = parser_ && head_reported_ ? parser_->content_length() : boost::none;
   return length ? *length : 0;
 }
 
 size_t RequestReader::body_bytes() const {
-  return parser_ ? parser_->http.get().body().size() : 0;
+  return parser_ ? parser_->request.body.size() : 0;
 }
 
 }  // namespace hadal::http

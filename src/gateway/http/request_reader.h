@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include <boost/system/error_code.hpp>
+
 #include "gateway/http/message.h"
 
 namespace hadal::http {
@@ -18,9 +20,9 @@ class RequestReader {
   RequestReader(size_t max_header_bytes, size_t max_body_bytes);
   ~RequestReader();
 
-  // Consumes a prefix of `bytes` (n_used). kHeadDone is reported once, when the head ended and the
-  // body did not; kFailed leaves status() and message() for the answer, after which the connection
-  // must close.
+  // Consumes a prefix of `bytes` (n_used). kHeadDone is reported once, when the head ended and
+  // `bytes` does not hold the whole body; kFailed leaves status() and message() for the answer,
+  // after which the connection must close.
   State feed(std::string_view bytes, size_t& n_used);
   // Takes the complete request and makes the reader ready for the next one. method, path, query,
   // headers, body are filled.
@@ -39,6 +41,7 @@ class RequestReader {
 
  private:
   State fail(int status, std::string message);
+  State fail_on(const boost::system::error_code& error);
   bool read_head();
 
   struct Parser;

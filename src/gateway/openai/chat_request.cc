@@ -161,7 +161,8 @@ class ChatReader {
   }
 
   std::string path(std::string_view rest = {}) const {
-    return fmt::format("messages[{}]{}", index_, rest);
+    std::string text = "messages[" + std::to_string(index_) + ']';
+    return text.append(rest);
   }
 
   Status missing_results() const {

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
+#include <list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -80,7 +80,7 @@ enum class ToolChoice : uint8_t { kAuto, kNone, kRequired };
 struct Conversation {
   std::vector<Message> messages;
   std::vector<ImageRef> images;
-  std::deque<ToolDef> tool_store;     // owns every definition; pointers into it stay valid
+  std::list<ToolDef> tool_store;      // owns every definition; pointers into it stay valid
   std::vector<const ToolDef*> tools;  // those that the model may call
   ToolChoice tool_choice = ToolChoice::kAuto;
   std::string_view forced_tool;  // default mode: tool_choice named this one

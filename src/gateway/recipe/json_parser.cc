@@ -141,7 +141,10 @@ class JsonParser {
     }
     while (true) {
       if (at_ == end_ || *at_ != '"') return fail("expected a key");
+      const auto key = static_cast<uint32_t>(nodes_.size());
       if (!parse_string()) return false;
+      nodes_[self].key_bits =
+          static_cast<uint16_t>(nodes_[self].key_bits | key_bit(string_at(key)));
       skip_space();
       if (at_ == end_ || *at_ != ':') return fail("expected ':'");
       ++at_;

@@ -25,8 +25,7 @@ double JsonValue::number() const {
   return is(JsonType::kDouble) ? node_->d : 0.0;
 }
 
-JsonValue JsonValue::operator[](std::string_view key) const {
-  if (!is_object()) return {};
+JsonValue JsonValue::find(std::string_view key) const {
   const JsonNode* at = node_ + 1;
   for (uint32_t n = node_->size; n > 0; --n) {
     if (at->size == key.size() && std::memcmp(at->s, key.data(), key.size()) == 0) {

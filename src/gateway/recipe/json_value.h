@@ -28,7 +28,8 @@ enum class JsonType : uint8_t {
 // value stands right after its key, a kString.
 struct JsonNode {
   JsonType type = JsonType::kNull;
-  uint32_t size = 0;  // string: bytes; container: children (pairs for an object)
+  uint16_t key_bits = 0;  // object: key_bit() of each of its keys
+  uint32_t size = 0;      // string: bytes; container: children (pairs for an object)
   uint32_t n_nodes =
       1;                // of the whole subtree, itself included: the next sibling is this + n_nodes
   uint32_t source = 0;  // offset of its first character in the parsed text
@@ -39,6 +40,14 @@ struct JsonNode {
     const char* s;
   };
 };
+
+// One of 16 bits: most questions for a key that an object lacks end at its key_bits.
+constexpr uint16_t key_bit(std::string_view key) {
+  if (key.empty()) return 1;
+  const auto at = [&](size_t i) { return static_cast<unsigned char>(key[i]); };
+  const uint32_t mix = static_cast<uint32_t>(key.size()) + 7u * at(0) + 3u * at(key.size() / 2);
+  return static_cast<uint16_t>(1u << ((mix ^ (mix >> 4)) & 15));
+}
 
 // A borrowed value; as cheap as a pointer. Valid while its JsonDoc and the parsed text live. A
 // default-constructed one is "absent": every question is answered with no.
@@ -67,7 +76,9 @@ class JsonValue {
   double number() const;
   size_t size() const { return is_array() || is_object() ? node_->size : 0; }
   // Member `key`, or absent. Linear: objects of a request are small.
-  JsonValue operator[](std::string_view key) const;
+  JsonValue operator[](std::string_view key) const {
+    return is_object() && (node_->key_bits & key_bit(key)) != 0 ? find(key) : JsonValue();
+  }
 
   // Elements of an array; for an object, keys and values in turn.
   class Iterator {
@@ -89,6 +100,7 @@ class JsonValue {
   Iterator end() const { return {nullptr, 0}; }
 
  private:
+  JsonValue find(std::string_view key) const;  // of an object
   uint32_t count() const { return is_array() ? node_->size : is_object() ? 2 * node_->size : 0; }
   const JsonNode* node_ = nullptr;
 };

@@ -20,6 +20,25 @@ TEST(Json, KeepsKeyOrderAndTheLastValueOfARepeatedKeyAtItsFirstPlace) {
   EXPECT_EQ(round_trip(R"({"b":1,"a":[2],"b":{"c":3}})"), R"({"b": {"c": 3}, "a": [2]})");
 }
 
+TEST(Json, FindsEveryKeyAndNoOther) {
+  std::string text = R"({"":0)";
+  for (int i = 1; i < 300; ++i)
+    text += ",\"" + std::string(static_cast<size_t>(i % 7), 'k') + std::to_string(i) +
+            "\":" + std::to_string(i);
+  JsonDoc doc;
+  ASSERT_TRUE(doc.parse(text + R"(,"a\u0062":300,"":301})"));
+  for (int i = 1; i < 300; ++i) {
+    const std::string key = std::string(static_cast<size_t>(i % 7), 'k') + std::to_string(i);
+    EXPECT_EQ(doc.root()[key].number(), i) << key;
+    EXPECT_FALSE(doc.root()[key + "."]) << key;
+  }
+  EXPECT_EQ(doc.root()["ab"].number(), 300);
+  EXPECT_EQ(doc.root()[""].number(), 301);
+  ASSERT_TRUE(doc.parse(R"({"model":1})"));
+  EXPECT_FALSE(doc.root()["medol"]);  // as long, with the same characters where the bit is taken
+  EXPECT_FALSE(doc.root()[""]);
+}
+
 TEST(Json, WritesNumbersAsPromptsDo) {
   EXPECT_EQ(round_trip("[1,-0,1.50,1e-7,100000.0,1e16,18446744073709551615,18446744073709551616]"),
             "[1, -0.0, 1.5, 1e-07, 100000.0, 1e+16, 18446744073709551615, 1.8446744073709552e+19]");

@@ -25,7 +25,7 @@ bool is_reading(Role role) {
 }
 
 size_t estimate_size(const Conversation& conversation) {
-  size_t size = 2048;
+  size_t size = conversation.tools.empty() ? 256 : 2048;
   for (const Message& message : conversation.messages) {
     size += 64 + message.reasoning.size();
     for (const Part& part : message.content) size += part.text.size() + 2;
@@ -46,7 +46,7 @@ class Renderer {
 
   RenderedPrompt run() {
     out_.text.reserve(estimate_size(conversation_));
-    out_.specials.reserve(8 * conversation_.messages.size() + 48);
+    out_.specials.reserve(4 * conversation_.messages.size() + 8);
     order_ = turn_order(conversation_, version_, sorts_calls());
     for (size_t i = 0; i < order_.size(); ++i) {
       if (is_reading(order_[i]->role)) last_user_ = i;

@@ -1,3 +1,4 @@
+#include <array>
 #include <string_view>
 #include <vector>
 
@@ -21,22 +22,23 @@ class TemplateIds {
   explicit TemplateIds(const tokenizer::Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
 
   types::TokenId of(std::string_view token) {
-    for (const Known& known : known_) {
-      if (known.text == token) return known.id;
+    for (size_t i = 0; i < n_known_; ++i) {
+      if (known_[i].text == token) return known_[i].id;
     }
     types::TokenId id = tokenizer_.id_of(token);
     if (id < 0 && token == kImageToken) id = tokenizer_.id_of(kOtherImageToken);
-    known_.push_back({token, id});
+    if (n_known_ < known_.size()) known_[n_known_++] = {token, id};
     return id;
   }
 
  private:
   struct Known {
     std::string_view text;
-    types::TokenId id;
+    types::TokenId id = -1;
   };
   const tokenizer::Tokenizer& tokenizer_;
-  std::vector<Known> known_;
+  std::array<Known, 16> known_;  // more than any template has
+  size_t n_known_ = 0;
 };
 
 }  // namespace

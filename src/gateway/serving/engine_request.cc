@@ -43,6 +43,7 @@ bool reasons(recipe::StartStage stage) {
 types::ScriptPlay make_script_play(std::string_view text, uint32_t step, std::string_view finish,
                                    uint32_t pace_ms, const tokenizer::Tokenizer& tokenizer) {
   types::ScriptPlay play;
+  play.tokens.reserve(text.size() / 4 + 4);
   tokenizer.encode(text, tokenizer::Added::kMatch, play.tokens);
   play.step = std::max(step, 1u);
   play.pace_ms = pace_ms;

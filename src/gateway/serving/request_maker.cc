@@ -8,6 +8,7 @@
 
 #include "base/metrics/trace.h"
 #include "gateway/anthropic/response_factory.h"
+#include "gateway/http/message.h"
 #include "gateway/openai/responses_request.h"
 #include "gateway/openai/responses_response.h"
 #include "gateway/recipe/sealed_text.h"
@@ -30,6 +31,13 @@ core::Status check_unstored(const recipe::ResponsePlan& plan) {
   return core::Error{core::Code::kInvalidRequest,
                      fmt::format("{}: responses are not stored here; send the whole input", field),
                      field};
+}
+
+std::string name_of(std::string_view prefix, uint64_t salt, uint64_t number) {
+  std::string name(prefix);
+  http::append_hex(name, salt, 16);
+  http::append_hex(name, number, 8);
+  return name;
 }
 
 uint64_t hash_of(std::string_view text) {  // FNV-1a
@@ -56,7 +64,7 @@ RequestMaker::RequestMaker(const Config& config, const tokenizer::Tokenizer& tok
       salt_(random_salt()) {}
 
 std::string RequestMaker::new_name() {
-  return fmt::format("{:016x}{:08x}", salt_, next_number_.fetch_add(1));
+  return name_of("", salt_, next_number_.fetch_add(1));
 }
 
 recipe::CodecOptions RequestMaker::codec_for(std::string_view tenant) const {
@@ -76,17 +84,22 @@ core::Result<recipe::CodecRequest> RequestMaker::parse(const Dialect& dialect, s
 
 core::Result<MadeRequest> RequestMaker::make(const Dialect& dialect, std::string body,
                                              const Origin& origin) {
-  recipe::CodecOptions options = codec_for(origin.tenant);
-  if (origin.offline) options.web_search = options.web_fetch = false;
-  HADAL_TRY(recipe::CodecRequest codec, parse(dialect, std::move(body), options, origin));
+  // Most requests need nothing of their own.
+  std::optional<recipe::CodecOptions> own;
+  if (!config_.codec.reasoning_key.empty() || origin.offline) {
+    own = codec_for(origin.tenant);
+    if (origin.offline) own->web_search = own->web_fetch = false;
+  }
+  const recipe::CodecOptions& options = own ? *own : config_.codec;
+  auto parsed = parse(dialect, std::move(body), options, origin);
+  if (!parsed) return std::move(parsed).error();
+  recipe::CodecRequest& codec = *parsed;
   const bool scripted_by_file =
       config_.script && !codec.extension.script && script_file_ != nullptr;
   if (scripted_by_file) codec.extension.script = script_file_->match(codec, dialect.api);
   const uint32_t n = std::max(1u, codec.sampling.n);
   const uint64_t number = next_number_.fetch_add(n);
-  std::string id = origin.id.empty()
-                       ? fmt::format("{}{:016x}{:08x}", dialect.id_prefix, salt_, number)
-                       : origin.id;
+  std::string id = origin.id.empty() ? name_of(dialect.id_prefix, salt_, number) : origin.id;
   // A background response may be made again by the next process. Then it is to be the same, so that
   // who reads its stream goes on where it was: its draws and names follow from its id.
   const uint64_t seed = codec.response.background ? metrics::scattered_id(hash_of(id), 0)
