@@ -2,8 +2,8 @@
 
 #include "base/core/check.h"
 #include "compute/backends/cuda/async_copy.cuh"
+#include "compute/backends/cuda/elements.cuh"
 #include "compute/backends/cuda/fragments.cuh"
-#include "compute/backends/cuda/staging.cuh"
 #include "compute/backends/cuda/wgmma.cuh"
 #include "compute/backends/cuda/wide.h"
 
@@ -22,7 +22,6 @@ constexpr int kConsumers = kWarpgroups * 128;
 constexpr int kThreads = kConsumers + 128;  // the copying warp takes a warpgroup's place
 constexpr int kCopyRegisters = 40, kProductRegisters = 232;  // of the 168 a thread starts with
 constexpr int kRingBytes = 200 << 10;
-constexpr int64_t kMaxGridRows = 2048;
 
 // kM m64 products of a warpgroup side by side.
 template <WeightFormat F, int kM>
@@ -325,38 +324,7 @@ void launch(Call call, const WideProduct& p, const Gpu& gpu, cudaStream_t stream
   launch_overlapped(add_slices_kernel, dim3(grid), dim3(256), 0, stream, call);
 }
 
-// One thread 8 columns of a row.
-template <bool kQuantise>
-__global__ void __launch_bounds__(128)
-    tile_rows_kernel(const uint16_t* x, int64_t stride, int64_t x_rows, int64_t k, int64_t n_blocks,
-                     bool aligned, const int32_t* index, int64_t n_rows, uint16_t* out) {
-  wait_for_previous();
-  let_next_start();
-  const int64_t octet = static_cast<int64_t>(blockIdx.x) * 128 + threadIdx.x;
-  const int64_t block = octet / 4, c = octet % 4;
-  for (int64_t i = blockIdx.y; i < n_rows; i += gridDim.y) {
-    const int64_t row = index != nullptr ? index[i] : i < x_rows ? i : kNoRow;
-    if (row == kUnusedRow) continue;
-    Octet o = {};
-    if (row >= 0 && block < n_blocks) o = load_octet(x + row * stride, octet * 8, k, aligned);
-    if constexpr (kQuantise) snap_octet(o);
-    if (block < n_blocks) store_tiled(out, i, block, static_cast<int>(c), n_blocks, o);
-  }
-}
-
 }  // namespace
-
-void launch_tile_rows(device::Matrix<const uint16_t> x, const int32_t* index, int64_t n_rows,
-                      bool quantise, uint16_t* out, cudaStream_t stream) {
-  const int64_t rows = (n_rows + 7) / 8 * 8, n_blocks = (x.n_cols + kBlockK - 1) / kBlockK;
-  if (rows == 0) return;
-  const bool aligned = reinterpret_cast<uintptr_t>(x.data) % 16 == 0 && x.stride % 8 == 0;
-  const dim3 grid(static_cast<unsigned>((n_blocks * 4 + 127) / 128),
-                  static_cast<unsigned>(std::min<int64_t>(rows, kMaxGridRows)));
-  launch_overlapped(quantise ? tile_rows_kernel<true> : tile_rows_kernel<false>, grid, dim3(128), 0,
-                    stream, x.data, x.stride, x.n_rows, x.n_cols, n_blocks, aligned, index, rows,
-                    out);
-}
 
 void launch_wide(const WideProduct& p, const Gpu& gpu, cudaStream_t stream) {
   Call call = {};
