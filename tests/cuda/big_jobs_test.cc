@@ -73,8 +73,9 @@ TEST(BigJobs, ChoiceForReleasedMatrices) {
   };
   EXPECT_EQ(choose(1, 1792, 8192).tile_rows, 192);  // 5 turns of 192 rows, or 7 of 128
   EXPECT_EQ(choose(1, 1792, 1024).tile_rows, 128);  // 112 blocks of 128 rows: one turn
-  EXPECT_EQ(choose(1, 5120, 512).tile_rows, 192);   // 120 blocks
-  EXPECT_EQ(choose(8, 1024, 512).tile_rows, 128);   // 192 blocks of 192 rows, 256 of 128: two turns
+  EXPECT_EQ(choose(1, 1792, 512).tile_rows, 64);
+  EXPECT_EQ(choose(1, 5120, 512).tile_rows, 192);  // 120 blocks
+  EXPECT_EQ(choose(8, 1024, 512).tile_rows, 128);  // 192 blocks of 192 rows, 256 of 128: two turns
   EXPECT_EQ(choose(1, 129280, 256).tile_rows, 128);
   // The gate has 3 tiles of outputs: its blocks are no pairs.
   EXPECT_EQ(choose(1, 384, 8192).cluster, 1);
@@ -83,13 +84,17 @@ TEST(BigJobs, ChoiceForReleasedMatrices) {
 }
 
 TEST(BigJobs, FewRowsAndOutputsAreNotBig) {
-  EXPECT_FALSE(big_enough(1, 384 / 16, 1024, kSms));
-  EXPECT_TRUE(big_enough(1, 384 / 16, 2048, kSms));
-  EXPECT_FALSE(big_enough(1, 1792 / 16, 256, kSms));
-  EXPECT_TRUE(big_enough(1, 1792 / 16, 512, kSms));
-  EXPECT_TRUE(big_enough(8, 1024 / 16, 256, kSms));
-  EXPECT_FALSE(big_enough(1, 129280 / 16, 255, kSms));
-  EXPECT_FALSE(big_enough(1, 1, 8192, 10000));
+  const auto enough = [](int32_t groups, int32_t outputs, int64_t rows) {
+    return big_enough(groups, (outputs + 15) / 16, rows, kSms);
+  };
+  EXPECT_FALSE(enough(1, 384, 512));
+  EXPECT_TRUE(enough(1, 384, 1024));
+  EXPECT_FALSE(enough(1, 1024, 256));
+  EXPECT_TRUE(enough(1, 1024, 512));
+  EXPECT_TRUE(enough(1, 1792, 256));
+  EXPECT_TRUE(enough(8, 1024, 256));
+  EXPECT_FALSE(enough(1, 129280, 255));
+  EXPECT_FALSE(enough(1, 1, 1000));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "compute/backends/cuda/big_store.cuh"
 #include "compute/backends/cuda/big_wgmma.cuh"
 #include "compute/backends/cuda/fragments.cuh"
+#include "compute/backends/cuda/tile_map.h"
 
 // Products of many rows. A block goes through jobs of kRows rows by 128 outputs: one warp brings
 // weights and rows to a ring of stages in shared memory; each of two warpgroups turns the weights
@@ -21,29 +22,31 @@ using ops::WeightFormat;
 constexpr int kWarpgroups = 2;
 constexpr int kConsumers = kWarpgroups * 128;
 constexpr int kThreads = kConsumers + 128;  // the copying warp takes a warpgroup's place
-constexpr int kCopyRegisters = 56, kProductRegisters = 224;  // of the 168 a thread starts with
+constexpr int kCopyRegisters = 40, kProductRegisters = 232;  // of the 168 a thread starts with
 constexpr int kStageBlocks = 2;
 constexpr int kMaxFields = 32;  // of a slice of FP8: one a lane
 constexpr int kRingBytes = 206 << 10;
 
+// A stage: strips of weights, the exponent fields of a slice with its first stage, rows.
 template <WeightFormat F, int kRows>
 struct Shape {
-  static constexpr int kStripBytes =
-      kStageBlocks * BlockBytes<F>::kBytes + (F == WeightFormat::kFp8Tile ? kMaxFields : 0);
-  static constexpr int kWeightBytes = kBigStrips * kStripBytes;
+  static constexpr int kStripBytes = kStageBlocks * BlockBytes<F>::kBytes;
+  static constexpr int kFieldsAt = kBigStrips * kStripBytes;
+  static constexpr int kFieldBytes = F == WeightFormat::kFp8Tile ? kBigStrips * kMaxFields : 0;
+  static constexpr int kRowsAt = kFieldsAt + kFieldBytes;
   static constexpr int kTileBytes = kStageBlocks * 512;  // of 8 rows
-  static constexpr int kStageBytes = kWeightBytes + kRows / 8 * kTileBytes;
+  static constexpr int kStageBytes = kRowsAt + kRows / 8 * kTileBytes;
   static constexpr int kStages = kRingBytes / kStageBytes < 8 ? kRingBytes / kStageBytes : 8;
   static constexpr int kStoreAt = kStages * kStageBytes;
   static constexpr int kBarriersAt = kStoreAt + kWarpgroups * kStoreBytes;
   static constexpr int kSharedBytes = kBarriersAt + 2 * kStages * 8;
-  static_assert(kWeightBytes % 128 == 0, "core matrices");
+  static_assert(kRowsAt % 128 == 0 && kStageBytes % 128 == 0, "boxes and core matrices");
 };
 
 struct Call {
+  CUtensorMap weights[kStageBlocks], rows[kStageBlocks];  // boxes of 1 and 2 blocks
+  CUtensorMap fields;
   PackedView w;
-  const uint16_t* x;
-  int64_t x_blocks;  // of a row of x
   BigSpace space;
   uint16_t* y;
   float* y_f32;
@@ -83,59 +86,66 @@ __device__ __forceinline__ void cluster_sync() {
       "barrier.cluster.wait.acquire.aligned;" ::
           : "memory");
 }
-// To the same place in every block of `mask`, completing on the barrier of each.
-__device__ __forceinline__ void bulk_copy_to_all(void* to, const void* from, uint32_t bytes,
-                                                 uint64_t* barrier, uint16_t mask) {
+// The box at byte `at` of row `row`, to the same place in every block of `mask` if there are
+// several, completing on the barrier of each.
+__device__ __forceinline__ void copy_box(void* to, const CUtensorMap& map, int at, int row,
+                                         uint64_t* barrier) {
   asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
-      "[%0], [%1], %2, [%3], %4;" ::"r"(shared_address(to)),
-      "l"(from), "r"(bytes), "r"(shared_address(barrier)), "h"(mask)
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%2, %3}], [%4];" ::"r"(shared_address(to)),
+      "l"(&map), "r"(at / kMapUnit), "r"(row), "r"(shared_address(barrier))
+      : "memory");
+}
+__device__ __forceinline__ void copy_box_to_all(void* to, const CUtensorMap& map, int at, int row,
+                                                uint64_t* barrier, uint16_t mask) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(shared_address(to)),
+      "l"(&map), "r"(at / kMapUnit), "r"(row), "r"(shared_address(barrier)), "h"(mask)
       : "memory");
 }
 
-// The warps that bring a job's stages. A copy is issued by one lane after the other, so each warp
-// has eight.
+// Blocks of the stage at block `block` of a slice of `n`: 2, but 1 at the beginning of a slice of
+// an odd number, where no products are in flight that a shorter stage could hold up.
+__device__ __forceinline__ int stage_blocks(int block, int n) {
+  return block == 0 && n % 2 != 0 ? 1 : 2;
+}
+
+// The thread that brings a job's stages.
 template <WeightFormat F, int kRows>
 __device__ void produce(const Call& call, const BigJob& job, int rank,
                         Ring<Shape<F, kRows>>& ring) {
   using S = Shape<F, kRows>;
   constexpr int kBytes = BlockBytes<F>::kBytes;
   const PackedView& w = call.w;
-  const int lane = threadIdx.x % 32, warp = (threadIdx.x - kConsumers) / 32;
-  const int cluster = call.space.cluster, n_row_tiles = (job.n_rows + 7) / 8;
-  const int item = (warp - 1) * 8 + lane;  // row tile of warps 1 to 3; strip of warp 0: lane
-  const bool weights = warp == 0;
-  const bool brings =
-      lane < 8 && (weights ? lane < job.n_strips : item < n_row_tiles && item % cluster == rank);
-  const uint8_t* from = weights ? w.weight + job.group * w.group_bytes +
-                                      static_cast<int64_t>(job.first_strip + lane) * w.strip_bytes
-                                : reinterpret_cast<const uint8_t*>(call.x) +
-                                      ((job.first_row / 8 + item) * call.x_blocks +
-                                       static_cast<int64_t>(job.group) * w.n_blocks) *
-                                          512;
-  const int to = weights ? lane * S::kStripBytes : S::kWeightBytes + item * S::kTileBytes;
-  const int block_bytes = weights ? kBytes : 512;
+  const int cluster = call.space.cluster;
+  const int strip = job.group * w.n_strips + job.first_strip;
+  const int part = kRows / 8 / cluster;  // row tiles that this block brings
+  const int row_tile = job.first_row / 8 + rank * part, group_block = job.group * w.n_blocks;
   for (int slice = 0; slice < kSlices; ++slice) {
-    const int begin = slice_begin(slice, w.n_blocks), end = slice_begin(slice + 1, w.n_blocks);
-    for (int block = begin; block < end; block += kStageBlocks) {
-      const int n = end - block < kStageBlocks ? end - block : kStageBlocks;
-      const int head = block == begin ? w.head_bytes : 0;
+    const int begin = slice_begin(slice, w.n_blocks);
+    const int n_blocks = slice_begin(slice + 1, w.n_blocks) - begin;
+    for (int block = 0; block < n_blocks;) {
+      const int n = stage_blocks(block, n_blocks);
       barrier_wait(ring.empty + ring.at, ring.phase ^ 1);
       uint64_t* full = ring.full + ring.at;
-      if (weights && lane == 0)
-        barrier_arrive_expect(full, job.n_strips * (n * kBytes + head) + n_row_tiles * n * 512);
-      __syncwarp();
-      if (brings) {
-        const int skip = weights ? (slice + 1) * w.head_bytes - head : 0;
-        const uint8_t* at = from + static_cast<int64_t>(block) * block_bytes + skip;
-        const uint32_t bytes = n * block_bytes + (weights ? head : 0);
-        if (weights || cluster == 1)
-          bulk_copy(ring.stage() + to, at, bytes, full);
-        else
-          bulk_copy_to_all(ring.stage() + to, at, bytes, full,
-                           static_cast<uint16_t>((1 << cluster) - 1));
+      uint8_t* stage = ring.stage();
+      const bool with_fields = S::kFieldBytes > 0 && block == 0;
+      barrier_arrive_expect(
+          full, n * (kBigStrips * kBytes + kRows / 8 * 512) + (with_fields ? S::kFieldBytes : 0));
+      const int at = (begin + block) * kBytes + slice * w.head_bytes;
+      if (with_fields) copy_box(stage + S::kFieldsAt, call.fields, at, strip, full);
+      copy_box(stage, call.weights[n - 1], at + w.head_bytes, strip, full);
+      uint8_t* rows = stage + S::kRowsAt + rank * part * n * 512;
+      const int column = (group_block + begin + block) * 512;
+      if (cluster == 1) {
+        copy_box(rows, call.rows[n - 1], column, row_tile, full);
+      } else {
+        copy_box_to_all(rows, call.rows[n - 1], column, row_tile, full,
+                        static_cast<uint16_t>((1 << cluster) - 1));
       }
       ring.next();
+      block += n;
     }
   }
 }
@@ -157,45 +167,45 @@ __device__ void consume(const Call& call, const BigJob& job, uint8_t* shared,
     const int n_blocks = slice_begin(slice + 1, w.n_blocks) - slice_begin(slice, w.n_blocks);
     if (n_blocks == 0) continue;
     uint32_t fields = 0;
-    int done_stage = -1;  // read, but not free until the products of its last block are complete
-    for (int block = 0; block < n_blocks; block += kStageBlocks) {
-      barrier_wait(ring.full + ring.at, ring.phase);
+    // Block i of a stage of n, which is block `block` of the slice.
+    const auto multiply = [&](int i, int n, int block, uint32_t(&a)[2][4]) {
       const uint8_t* stage = ring.stage();
-      const uint8_t* strip = stage + warp * S::kStripBytes;
-      if (kFields && block == 0) {
-        fields = strip[lane < w.head_bytes ? lane : 0];
-        strip += w.head_bytes;
-      }
-      const uint32_t x = shared_address(stage + S::kWeightBytes);
-      const auto multiply = [&](int i, uint32_t(&operand)[2][4]) {
-        BlockBytes<F> bytes;
-        bytes.load(strip + i * kBytes, lane);
-        const uint32_t field = kFields ? __shfl_sync(0xFFFFFFFFu, fields, block + i) : 0;
-        BlockPairs pairs;
-        bytes.pairs(field, pairs);
-        pairs.operand(0, operand[0]);
-        pairs.operand(1, operand[1]);
-        wgmma_fence();
+      BlockBytes<F> bytes;
+      bytes.load(stage + (warp * n + i) * kBytes, lane);
+      const uint32_t field = kFields ? __shfl_sync(0xFFFFFFFFu, fields, block) : 0;
+      BlockPairs pairs;
+      bytes.pairs(field, pairs);
+      pairs.operand(0, a[0]);
+      pairs.operand(1, a[1]);
+      const uint32_t rows = shared_address(stage + S::kRowsAt) + i * 512;
+      wgmma_fence();
 #pragma unroll
-        for (int s = 0; s < 2; ++s)
-          wgmma_rows(sum, operand[s], wgmma_operand(x + i * 512 + s * 256, S::kTileBytes),
-                     i + s > 0 ? 1 : block);
-        wgmma_commit();
-      };
-      if (block + kStageBlocks <= n_blocks) {
-        uint32_t a[2][2][4];
-        multiply(0, a[0]);
-        wgmma_wait<1>();
-        if (done_stage >= 0) release(done_stage);
-        multiply(1, a[1]);
-        wgmma_wait<1>();
-      } else {
-        wgmma_wait<0>();
-        if (done_stage >= 0) release(done_stage);
-        uint32_t a[2][4];
-        multiply(0, a);
-        wgmma_wait<0>();
-      }
+      for (int s = 0; s < 2; ++s)
+        wgmma_rows(sum, a[s], wgmma_operand(rows + s * 256, n * 512), s > 0 ? 1 : block);
+      wgmma_commit();
+    };
+    const auto wait_stage = [&](int block) {
+      barrier_wait(ring.full + ring.at, ring.phase);
+      if (kFields && block == 0) fields = ring.stage()[S::kFieldsAt + warp * kMaxFields + lane];
+    };
+    int done_stage = -1;  // read, but not free until the products of its last block are complete
+    int block = 0;
+    if (n_blocks % 2 != 0) {
+      uint32_t a[2][4];
+      wait_stage(0);
+      multiply(0, 1, 0, a);
+      done_stage = ring.at;
+      ring.next();
+      block = 1;
+    }
+    for (; block < n_blocks; block += 2) {
+      uint32_t a[2][2][4];
+      wait_stage(block);
+      multiply(0, 2, block, a[0]);
+      wgmma_wait<1>();
+      if (done_stage >= 0) release(done_stage);
+      multiply(1, 2, block + 1, a[1]);
+      wgmma_wait<1>();
       done_stage = ring.at;
       ring.next();
     }
@@ -242,8 +252,11 @@ __global__ void __launch_bounds__(kThreads, 1) big_kernel(const __grid_constant_
   const int step = static_cast<int>(gridDim.x) / cluster;
   if (threadIdx.x >= kConsumers) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCopyRegisters));
-    for (int index = first; index < turns; index += step)
-      produce<F, kRows>(call, big_job_at(call.space, index, rank), rank, ring);
+    if (threadIdx.x == kConsumers) {
+      for (int index = first; index < turns; index += step)
+        produce<F, kRows>(call, big_job_at(call.space, index, rank), rank, ring);
+    }
+    __syncwarp();
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kProductRegisters));
     for (int index = first; index < turns; index += step)
@@ -253,9 +266,19 @@ __global__ void __launch_bounds__(kThreads, 1) big_kernel(const __grid_constant_
 }
 
 template <WeightFormat F, int kRows>
-void launch(const Call& call, const Gpu& gpu, cudaStream_t stream) {
+void launch(Call call, const WideProduct& p, const Gpu& gpu, cudaStream_t stream) {
   using S = Shape<F, kRows>;
   const int cluster = call.space.cluster;
+  const PackedView& w = call.w;
+  const int64_t n_strips = static_cast<int64_t>(w.n_groups) * w.n_strips;
+  for (int n = 1; n <= kStageBlocks; ++n) {
+    call.weights[n - 1] =
+        make_tile_map(w.weight, w.strip_bytes, n_strips, n * BlockBytes<F>::kBytes, kBigStrips);
+    call.rows[n - 1] =
+        make_tile_map(p.x, p.x_columns * 16, (p.n_rows + 7) / 8, n * 512, kRows / 8 / cluster);
+  }
+  if (S::kFieldBytes > 0)
+    call.fields = make_tile_map(w.weight, w.strip_bytes, n_strips, kMaxFields, kBigStrips);
   const auto clusters = std::min(call.space.turns(), gpu.sm_count / cluster);
   cudaFuncSetAttribute(big_kernel<F, kRows>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                        S::kSharedBytes);
@@ -265,10 +288,10 @@ void launch(const Call& call, const Gpu& gpu, cudaStream_t stream) {
 }
 
 template <WeightFormat F>
-void launch(const Call& call, const Gpu& gpu, cudaStream_t stream) {
-  if (call.space.tile_rows == 64) return launch<F, 64>(call, gpu, stream);
-  if (call.space.tile_rows == 128) return launch<F, 128>(call, gpu, stream);
-  launch<F, 192>(call, gpu, stream);
+void launch(const Call& call, const WideProduct& p, const Gpu& gpu, cudaStream_t stream) {
+  if (call.space.tile_rows == 64) return launch<F, 64>(call, p, gpu, stream);
+  if (call.space.tile_rows == 128) return launch<F, 128>(call, p, gpu, stream);
+  launch<F, 192>(call, p, gpu, stream);
 }
 
 }  // namespace
@@ -284,8 +307,6 @@ void launch_big(const WideProduct& p, const BigSpace& space, const Gpu& gpu, cud
   HADAL_CHECK(p.tiles == nullptr, "a big product has no tiles");
   Call call = {};
   call.w = p.weight->view();
-  call.x = p.x;
-  call.x_blocks = p.x_columns / kBlockK;
   call.space = space;
   call.y = p.y;
   call.y_f32 = p.y_f32;
@@ -293,9 +314,9 @@ void launch_big(const WideProduct& p, const BigSpace& space, const Gpu& gpu, cud
   call.aligned = p.y != nullptr && p.y_f32 == nullptr && call.w.n % 8 == 0 && p.y_stride % 8 == 0 &&
                  reinterpret_cast<uintptr_t>(p.y) % 16 == 0;
   if (p.weight->format() == WeightFormat::kFp8Tile)
-    launch<WeightFormat::kFp8Tile>(call, gpu, stream);
+    launch<WeightFormat::kFp8Tile>(call, p, gpu, stream);
   else
-    launch<WeightFormat::kBf16>(call, gpu, stream);
+    launch<WeightFormat::kBf16>(call, p, gpu, stream);
 }
 
 void launch_big(const WideProduct& p, const Gpu& gpu, cudaStream_t stream) {
