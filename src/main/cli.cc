@@ -147,6 +147,10 @@ void add_selfcheck(CLI::App& app, SelfcheckOptions& o, std::function<int()>& cho
   add_model_flags(*sub, o.model);
   sub->add_option("--max-tokens", o.n_new, "ids to generate after each prompt")
       ->check(CLI::Range(1, 4096));
+  CLI::Option* expect = sub->add_option(
+      "--expect", o.expect, "file of stored answers; default: selfcheck.json of the model folder");
+  sub->add_option("--write", o.write, "stores this machine's answers in a file (CPU only)")
+      ->excludes(expect);
   sub->callback([&] { chosen = [&] { return cmd_selfcheck(o); }; });
 }
 

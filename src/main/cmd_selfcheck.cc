@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <numeric>
 #include <vector>
 
@@ -8,10 +10,13 @@
 #include "compute/backends/cpu/cpu_level.h"
 #include "compute/model/logit_rows.h"
 #include "main/commands.h"
+#include "main/engine_stack.h"
 #include "main/loaded_model.h"
+#include "main/stored_answers.h"
 
 // The same prompts in every way that this machine can run them: each way must give the same ids,
-// and the same logits to the last bit.
+// and the same logits to the last bit. Where answers of the model are stored, they must be those:
+// a build or a machine that is wrong in the same way everywhere is found, too.
 namespace hadal::main {
 namespace {
 
@@ -27,9 +32,14 @@ struct Way {
 // On an accelerator, where kernels are chosen by the number of rows: so many of each prompt.
 constexpr int32_t kCopies = 16;
 
+// An accelerator adds in another order, which may tip a choice between two ids that are as close as
+// this (nats; bench/cuda/answers.py). What follows is another text.
+constexpr double kTippedMargin = 0.12;
+
 struct Answer {
   std::vector<int32_t> ids;
-  std::vector<float> logits;  // of the last row, as witness
+  std::vector<double> margins;  // of each id above the next likeliest
+  std::vector<float> logits;    // of the last row, as witness
   bool operator==(const Answer&) const = default;
 };
 
@@ -41,6 +51,15 @@ struct Running {
   int32_t done = 0;  // committed
   Answer answer;
 };
+
+double margin_of(std::span<const float> row, int32_t best) {
+  float next = -INFINITY;
+  for (size_t i = 0; i < row.size(); ++i) {
+    if (static_cast<int32_t>(i) != best) next = std::max(next, row[i]);
+  }
+  const double margin = static_cast<double>(row[static_cast<size_t>(best)]) - next;
+  return std::isfinite(margin) ? margin : 0;
+}
 
 class Checker {
  public:
@@ -136,6 +155,7 @@ class Checker {
           static_cast<int32_t>(std::max_element(row.begin(), row.end()) - row.begin());
       r.answer.logits.assign(row.begin(), row.end());
       r.answer.ids.push_back(best);
+      r.answer.margins.push_back(margin_of(row, best));
       r.ids.push_back(best);
       if (static_cast<int32_t>(r.answer.ids.size()) == way.snapshot_at) move_slot(r);
     }
@@ -178,6 +198,77 @@ std::vector<std::vector<int32_t>> make_prompts(const weights::ModelConfig& confi
   return out;
 }
 
+// What is stored of this model, if anything is.
+struct Expected {
+  std::string path;  // "": nothing
+  StoredAnswers stored;
+};
+
+core::Result<Expected> read_expected(const SelfcheckOptions& options) {
+  Expected out;
+  if (!options.write.empty()) return out;
+  out.path = options.expect;
+  if (out.path.empty()) {
+    const std::string& given = options.model.model_dir;
+    const std::string file = (given.empty() ? default_model_dir() : given) + "/selfcheck.json";
+    std::error_code ignored;
+    if (!std::filesystem::exists(file, ignored)) return out;
+    out.path = file;
+  }
+  HADAL_TRY(out.stored, read_stored_answers(out.path));
+  return out;
+}
+
+core::Error write_needs_host() {
+  return {core::Code::kInvalidRequest,
+          "--write stores what the CPU gives, which is the reference: give --backend cpu", "write"};
+}
+
+core::Error too_long(const SelfcheckOptions& options, const Expected& expected) {
+  return {core::Code::kContextTooLong,
+          expected.path.empty()
+              ? fmt::format("--max-tokens {}: with the prompt that is more than the model has "
+                            "positions; lower it",
+                            options.n_new)
+              : fmt::format("{}: an answer and its prompt are longer than the model has positions",
+                            expected.path),
+          expected.path.empty() ? "max-tokens" : "expect"};
+}
+
+StoredAnswers sizes_of(const LoadedModel& loaded) {
+  return {.vocab = loaded.config.vocab,
+          .n_layers = loaded.config.n_layers,
+          .weight_bytes = static_cast<int64_t>(loaded.checkpoint->total_bytes()),
+          .answers = {}};
+}
+
+// How many answers are not the stored ones; says so.
+int compare(const std::vector<Answer>& got, const Expected& expected, bool on_host) {
+  int bad = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    const StoredAnswer& stored = expected.stored.answers[i];
+    const auto departure = first_departure(stored, got[i].ids);
+    if (!departure) continue;
+    const bool tipped = !on_host && departure->margin < kTippedMargin;
+    bad += tipped ? 0 : 1;
+    fmt::print(
+        "{}  answer {} of {}, after a prompt of {} ids: id {} is {}, stored is {}, which was "
+        "{:.2f} nats ahead{}\n",
+        tipped ? "near " : "OTHER", i + 1, got.size(), stored.prompt.size(), departure->at + 1,
+        departure->got, departure->want, departure->margin,
+        tipped ? ": close enough for sums in another order" : "");
+  }
+  if (bad == 0) {
+    fmt::print("{} answers: as stored in {}\n", got.size(), expected.path);
+  } else {
+    fmt::print(
+        "{} of {} answers are not those stored in {}: this build or this machine computes "
+        "wrongly, or the weights are not those that the file was written with\n",
+        bad, got.size(), expected.path);
+  }
+  return bad;
+}
+
 core::Result<int> selfcheck(const SelfcheckOptions& options) {
   const Way ways[] = {
       {.name = "whole prompts, every layer on every row", .all_layers = true},
@@ -193,6 +284,14 @@ core::Result<int> selfcheck(const SelfcheckOptions& options) {
        .together = true,
        .copies = kCopies},
   };
+  HADAL_TRY(Expected expected, read_expected(options));
+  std::vector<std::vector<int32_t>> prompts;
+  for (const StoredAnswer& answer : expected.stored.answers) prompts.push_back(answer.prompt);
+  const bool is_stored = !prompts.empty();
+  const int32_t n_new =
+      is_stored ? static_cast<int32_t>(expected.stored.answers[0].ids.size()) : options.n_new;
+  StoredAnswers made;
+  bool on_host = true;
   std::vector<Answer> want;
   int bad = 0, n = 0;
   std::vector<int> threads = {1};
@@ -211,12 +310,18 @@ core::Result<int> selfcheck(const SelfcheckOptions& options) {
       flags.threads = count;
       HADAL_TRY(LoadedModel loaded, load_model(flags));
       const std::string device = loaded.backend->device().description();
-      const bool on_host = loaded.backend->device().reads_host_memory();
-      const std::vector<std::vector<int32_t>> prompts = make_prompts(loaded.config);
-      const auto longest = static_cast<int32_t>(prompts.back().size());
+      on_host = loaded.backend->device().reads_host_memory();
+      if (!on_host && !options.write.empty()) return write_needs_host();
+      made = sizes_of(loaded);
+      if (is_stored) HADAL_TRY_VOID(check_same_model(expected.stored, made, expected.path));
+      if (prompts.empty()) prompts = make_prompts(loaded.config);
+      size_t longest = 0;
+      for (const std::vector<int32_t>& prompt : prompts) longest = std::max(longest, prompt.size());
+      if (static_cast<int64_t>(longest) + n_new > loaded.config.max_positions)
+        return too_long(options, expected);
       HADAL_TRY(auto checker,
-                Checker::make(std::move(loaded), longest, static_cast<int32_t>(prompts.size()),
-                              options.n_new, on_host ? 1 : kCopies));
+                Checker::make(std::move(loaded), static_cast<int32_t>(longest),
+                              static_cast<int32_t>(prompts.size()), n_new, on_host ? 1 : kCopies));
       for (const Way& way : ways) {
         if (on_host && way.copies > 1) continue;
         HADAL_TRY(const std::vector<Answer> got, checker->run(prompts, way));
@@ -230,9 +335,15 @@ core::Result<int> selfcheck(const SelfcheckOptions& options) {
       }
     }
   }
-  fmt::print("{} ways, {} prompts, {} ids each: {}\n", n, want.size(), options.n_new,
+  fmt::print("{} ways, {} prompts, {} ids each: {}\n", n, want.size(), n_new,
              bad == 0 ? "all the same bits" : fmt::format("{} differ", bad));
-  return bad;
+  if (is_stored) bad += compare(want, expected, on_host);
+  if (options.write.empty() || bad > 0) return bad;
+  for (size_t i = 0; i < want.size(); ++i)
+    made.answers.push_back({prompts[i], want[i].ids, want[i].margins});
+  HADAL_TRY_VOID(write_stored_answers(made, options.write));
+  fmt::print("written to {}\n", options.write);
+  return 0;
 }
 
 }  // namespace

@@ -68,6 +68,8 @@ int cmd_score(const ScoreOptions& options);
 struct SelfcheckOptions {
   ModelFlags model;
   int32_t n_new = 16;  // ids to generate after each prompt
+  std::string expect;  // stored answers; "": selfcheck.json of the model folder, if it is there
+  std::string write;   // "": nothing is stored
 };
 int cmd_selfcheck(const SelfcheckOptions& options);
 
