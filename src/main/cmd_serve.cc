@@ -214,6 +214,7 @@ core::Status serve(ServeConfig& config, const OptionTable& table) {
   if (config.store_enabled) {
     HADAL_TRY(store, store::Store::open(config.store()));
   }
+  config.engine.model.log_loading = true;
   HADAL_TRY(const auto stack, EngineStack::make(config.engine, registry));
   recipe::CodecOptions codec = codec_options(config, *stack);
   codec.reasoning_key = reasoning_key;

@@ -15,6 +15,7 @@
 #include "compute/weights/read_file.h"
 #include "main/backend_choice.h"
 #include "main/engine_stack.h"
+#include "main/loading_progress.h"
 
 namespace hadal::main {
 namespace {
@@ -130,9 +131,13 @@ core::Result<LoadedModel> load_model(const ModelFlags& flags, const DeviceUse& u
   options.block_tokens = flags.block_tokens;
   HADAL_TRY_VOID(check_fits(out.config, options, *out.backend, use));
   HADAL_TRY(out.checkpoint, weights::Checkpoint::open(dir));
-  HADAL_TRY_VOID(
-      weights::audit_checkpoint(*out.checkpoint, out.config, {.n_threads = flags.threads}));
+  const core::SystemClock clock;
+  LoadingProgress progress(clock, flags.log_loading ? loading_log() : loading_line());
+  weights::AuditOptions audit{.n_threads = flags.threads};
+  audit.on_progress = [&](uint64_t done, uint64_t of) { progress.tell("checked", done, of); };
+  HADAL_TRY_VOID(weights::audit_checkpoint(*out.checkpoint, out.config, audit));
   HADAL_TRY(options.token_map, load_token_map(dir, out.config));
+  options.on_progress = [&](uint64_t done, uint64_t of) { progress.tell("packed", done, of); };
   HADAL_TRY(out.model,
             model::Model::load(*out.checkpoint, out.config, *out.backend, std::move(options)));
   return out;

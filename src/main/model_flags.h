@@ -14,6 +14,7 @@ struct ModelFlags {
   int threads = 0;             // 0: every CPU of the process
   int32_t prefill_chunk = 0;   // rows of a prompt in one step; 0: the command's choice
   int32_t block_tokens = 128;  // kv.block-tokens
+  bool log_loading = false;    // how far loading is goes to the log, not to the terminal
 };
 
 }  // namespace hadal::main

@@ -44,8 +44,19 @@ WeightFormat format_of(StoredType type) {
 class Loader {
  public:
   Loader(const weights::Checkpoint& checkpoint, const weights::ModelConfig& config,
-         ops::Backend& backend, Params& params)
-      : checkpoint_(checkpoint), config_(config), backend_(backend), params_(params) {}
+         ops::Backend& backend, Params& params,
+         const std::function<void(uint64_t, uint64_t)>& on_progress)
+      : checkpoint_(checkpoint),
+        config_(config),
+        backend_(backend),
+        params_(params),
+        on_progress_(on_progress) {
+    for (const auto& [name, tensor] : checkpoint.tensors()) {
+      const bool packed = (name.starts_with("layers.") || name.starts_with("head.")) &&
+                          name.find(".engram.embed.") == std::string::npos;
+      if (packed) n_to_pack_ += tensor.bytes.size();
+    }
+  }
 
   core::Result<const Tensor*> tensor(const std::string& name) const {
     const Tensor* t = checkpoint_.find(name);
@@ -106,7 +117,11 @@ class Loader {
 
   // The sources repacked so far leave resident memory, else a load would peak at twice the weights.
   void drop_consumed() {
-    for (const std::span<const std::byte> bytes : consumed_) checkpoint_.drop(bytes);
+    for (const std::span<const std::byte> bytes : consumed_) {
+      checkpoint_.drop(bytes);
+      n_packed_ += bytes.size();
+    }
+    if (on_progress_) on_progress_(std::min(n_packed_, n_to_pack_), n_to_pack_);
     consumed_.clear();
   }
 
@@ -224,7 +239,9 @@ class Loader {
   ops::Backend& backend_;
   Params& params_;
   std::vector<std::unique_ptr<device::HostView>> views_;
+  const std::function<void(uint64_t, uint64_t)>& on_progress_;
   uint64_t bytes_ = 0;
+  uint64_t n_packed_ = 0, n_to_pack_ = 0;  // bytes of the checkpoint
 };
 
 core::Status load_layer(Loader& load, int32_t l, const weights::ModelConfig& config,
@@ -246,17 +263,16 @@ core::Status load_layer(Loader& load, int32_t l, const weights::ModelConfig& con
 
 core::Result<ModelWeights> load_weights(const weights::Checkpoint& checkpoint,
                                         const weights::ModelConfig& config,
-                                        const std::vector<int32_t>& token_map,
-                                        ops::Backend& backend) {
+                                        const ModelOptions& options, ops::Backend& backend) {
   HADAL_TRY(std::unique_ptr<device::Stream> stream, backend.device().make_stream());
   Params params(backend.device(), *stream);
-  Loader load(checkpoint, config, backend, params);
+  Loader load(checkpoint, config, backend, params, options.on_progress);
   ModelWeights out;
   std::vector<weights::EngramHash> hashes;
   if (!config.engram.layers.empty()) {
     HADAL_TRY(hashes, weights::make_engram_hashes(config));
-    HADAL_TRY_VOID(load.table(token_map, out.token_map));
-    out.pad = token_map.at(static_cast<size_t>(config.engram.pad_token));
+    HADAL_TRY_VOID(load.table(options.token_map, out.token_map));
+    out.pad = options.token_map.at(static_cast<size_t>(config.engram.pad_token));
   }
   HADAL_TRY_VOID(load.rows("embed.weight", out.embed));
   HADAL_TRY_VOID(load.vector("norm.weight", out.norm));

@@ -6,6 +6,7 @@
 
 #include "base/core/result.h"
 #include "compute/device/device.h"
+#include "compute/model/model.h"
 #include "compute/ops/backend.h"
 
 namespace hadal::weights {
@@ -72,7 +73,6 @@ struct ModelWeights {
 
 core::Result<ModelWeights> load_weights(const weights::Checkpoint& checkpoint,
                                         const weights::ModelConfig& config,
-                                        const std::vector<int32_t>& token_map,
-                                        ops::Backend& backend);
+                                        const ModelOptions& options, ops::Backend& backend);
 
 }  // namespace hadal::model

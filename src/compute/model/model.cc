@@ -59,7 +59,8 @@ core::Result<std::unique_ptr<Model>> Model::load(const weights::Checkpoint& chec
   state->layouts = ops::make_kv_layouts(kv_shape(config, state->options.ring_tokens),
                                         state->options.block_tokens);
   state->rope = make_rope_tables(config);
-  HADAL_TRY(state->weights, load_weights(checkpoint, config, state->options.token_map, backend));
+  HADAL_TRY(state->weights, load_weights(checkpoint, config, state->options, backend));
+  state->options.on_progress = {};  // what it refers to may go
   return std::unique_ptr<Model>(new Model(std::move(state)));
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -33,6 +34,8 @@ struct ModelOptions {
   int32_t ring_tokens = 0;  // 0: the window
   // Compressed ids of the vocabulary for Engram; empty only if the config has no Engram layers.
   std::vector<int32_t> token_map;
+  // While loading: bytes of the checkpoint that are packed, of how many. May be empty.
+  std::function<void(uint64_t done, uint64_t total)> on_progress = {};
 };
 
 // Bytes by purpose, for plans that are made before anything is allocated.

@@ -181,18 +181,23 @@ std::vector<Piece> cut(const Checkpoint& checkpoint, const AuditOptions& options
 
 void scan_values(const Checkpoint& checkpoint, const AuditOptions& options, AuditReport& report) {
   std::vector<Piece> pieces = cut(checkpoint, options);
+  uint64_t total = 0;
+  for (const Piece& piece : pieces) total += piece.bytes.size();
   std::atomic<size_t> next{0};
-  const auto work = [&] {
+  std::atomic<uint64_t> done{0};
+  const auto work = [&](bool tells) {
     for (size_t i = next++; i < pieces.size(); i = next++) {
       scan(pieces[i]);
       checkpoint.drop(pieces[i].bytes);  // of this process, not of the page cache
+      done += pieces[i].bytes.size();
+      if (tells && options.on_progress) options.on_progress(done, total);
     }
   };
   const auto all = static_cast<int32_t>(std::thread::hardware_concurrency());
   const int32_t n_threads = std::max(1, options.n_threads > 0 ? options.n_threads : all);
   std::vector<std::thread> threads;
-  for (int32_t t = 1; t < n_threads; ++t) threads.emplace_back(work);
-  work();
+  for (int32_t t = 1; t < n_threads; ++t) threads.emplace_back(work, false);
+  work(true);
   for (std::thread& thread : threads) thread.join();
 
   for (size_t i = 0; i < pieces.size();) {

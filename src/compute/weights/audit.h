@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -16,6 +17,8 @@ struct AuditOptions {
   bool values = true;          // read every weight once and look for NaN and infinity
   bool engram_tables = false;  // the tables too; else their rows are never read here
   int32_t n_threads = 0;       // 0: all
+  // Bytes of values that were read, of how many. On the caller's thread; may be empty.
+  std::function<void(uint64_t done, uint64_t total)> on_progress = {};
 };
 
 // E8M0 exponents of all scale tensors of one name pattern, "layers.*.attn.wq_a.scale".

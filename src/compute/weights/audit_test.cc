@@ -196,6 +196,15 @@ TEST(Audit, CountsNanBytesAndRefusesThem) {
   EXPECT_EQ(report.n_not_finite, 3u);
   EXPECT_EQ(audit_of(folder, {.engram_tables = true}).n_not_finite, 4u);
   EXPECT_EQ(audit_of(folder, {.values = false}).n_problems, 0u);
+  uint64_t last = 0, of = 0;
+  const AuditReport told =
+      audit_of(folder, {.n_threads = 1, .on_progress = [&](uint64_t done, uint64_t total) {
+                          EXPECT_GT(done, last);
+                          last = done;
+                          of = total;
+                        }});
+  EXPECT_EQ(last, told.n_scanned_bytes);
+  EXPECT_EQ(of, told.n_scanned_bytes);
   const auto config = load_model_config(kTiny);
   const auto status = audit_checkpoint(**Checkpoint::open(folder), *config);
   ASSERT_FALSE(status.has_value());
