@@ -62,6 +62,7 @@ class Rig {
   const ops::KvView& kv() const { return kv_; }
   device::Stream& stream() { return *stream_; }
   const weights::ModelConfig& config() const { return loaded_.config; }
+  const weights::Checkpoint& checkpoint() const { return *loaded_.checkpoint; }
 
  private:
   main::LoadedModel loaded_;

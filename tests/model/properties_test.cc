@@ -1,7 +1,10 @@
 #include <algorithm>
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include "compute/weights/checkpoint.h"
 #include "model/model_rig.h"
 
 // Vectors of logits are too long to print.
@@ -25,6 +28,38 @@ Logits truth(Rig& rig, const std::vector<int32_t>& ids) {
 
 std::vector<int32_t> slice(const std::vector<int32_t>& ids, int64_t from, int64_t to) {
   return {ids.begin() + from, ids.begin() + to};
+}
+
+// Whole pages of `bytes` that this process has mapped at this moment, of how many.
+std::pair<size_t, size_t> mapped_pages(std::span<const std::byte> bytes) {
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t begin = (reinterpret_cast<uintptr_t>(bytes.data()) + page - 1) / page;
+  const size_t end = (reinterpret_cast<uintptr_t>(bytes.data()) + bytes.size()) / page;
+  std::vector<uint64_t> entries(end - begin);
+  const int file = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+  const size_t n_bytes = entries.size() * sizeof(uint64_t);
+  const ssize_t n_read =
+      pread(file, entries.data(), n_bytes, static_cast<off_t>(begin * sizeof(uint64_t)));
+  EXPECT_EQ(n_read, static_cast<ssize_t>(n_bytes));
+  close(file);
+  const auto n = std::count_if(entries.begin(), entries.end(),
+                               [](uint64_t entry) { return (entry >> 63) != 0; });
+  return {static_cast<size_t>(n), entries.size()};
+}
+
+TEST(OneForward, ALongPromptLeavesNoTableResident) {
+  Rig rig({.name = "c-engram"});
+  const std::span<const std::byte> table = rig.checkpoint().find("embed.weight")->bytes;
+  for (const int32_t n : {5, 200, 7}) {
+    truth(rig, some_ids(rig.config(), n, 9));
+    const auto [mapped, of] = mapped_pages(table);
+    ASSERT_GT(of, 0u);
+    if (n < 100) {
+      EXPECT_GT(mapped, 0u) << n;  // a few rows and what the kernel maps around them
+    } else {
+      EXPECT_EQ(mapped, 0u) << n;
+    }
+  }
 }
 
 TEST(OneForward, ChunksOfAnySizeGiveTheWholePromptsBits) {

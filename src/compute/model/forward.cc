@@ -17,6 +17,11 @@ void stage(std::byte* host, const std::byte* step, const T* to, const std::vecto
               from.size() * sizeof(T));
 }
 
+// A row brings 64 KiB of a table with it, and up to 16 times that of an Engram table: at most some
+// 100 MB at the released sizes. To let go costs a system call a table and some page faults, little
+// beside so many rows.
+constexpr int32_t kLetGoEvery = 96;
+
 // One row of each sequence, all whole, each with logits: the shape of a step is its row count.
 bool is_decode(const ops::StepBatch& batch) {
   const int32_t n = batch.n_rows();
@@ -72,6 +77,7 @@ void Forward::ops_of_step() {
                       .streams = act_.streams,
                       .pre = act_.pre},
                      stream_);
+  rows_were_read(batch_.n_rows());
   for (int32_t l = 0; l < config_.n_layers; ++l) {
     if (batch_.n_latent[static_cast<size_t>(l)] == 0) return;  // no row goes deeper
     layer(l);
@@ -208,6 +214,16 @@ void Forward::layer(int32_t l) {
   moe(l, n);
 }
 
+// Here and not at the end of a step: the pages of one table should be gone before the next one's
+// come. Only a device whose ops are done when they return has mapped tables.
+void Forward::rows_were_read(int32_t n) {
+  if (weights_.mapped.bytes.empty()) return;
+  workspace_.n_rows_read += n;
+  if (workspace_.n_rows_read < kLetGoEvery) return;
+  workspace_.n_rows_read = 0;
+  weights_.mapped.let_go();
+}
+
 void Forward::engram(int32_t l, int32_t n) {
   const EngramWeights& w = weights_.layers[static_cast<size_t>(l)].engram;
   ops::GatherArgs gather;
@@ -227,6 +243,7 @@ void Forward::engram(int32_t l, int32_t n) {
   gather.width = config_.engram.d_head;
   gather.e = act_.gram.head(n);
   ops_.engram_gather(gather, stream_);
+  rows_were_read(n);
   ops_.linear({.weight = w.wkv.get(), .x = act_.gram.head(n), .y = act_.gram_kv.head(n)},
               act_.scratch, stream_);
   ops_.engram_apply({.rows = &act_.rows,

@@ -47,6 +47,7 @@ class Forward {
   void angles();
   void layer(int32_t l);
   void engram(int32_t l, int32_t n);
+  void rows_were_read(int32_t n);  // of one of the mapped tables
   void attention_inputs(int32_t l, int32_t n_latent);
   void attention(int32_t l, int32_t n);
   void moe(int32_t l, int32_t n);

@@ -146,6 +146,7 @@ class Loader {
     device::Device& device = backend_.device();
     if (device.reads_host_memory()) {
       checkpoint_.advise_random(t->bytes);
+      mapped_.push_back(t->bytes);
       out = reinterpret_cast<const T*>(t->bytes.data());
       return {};
     }
@@ -158,6 +159,7 @@ class Loader {
     return {};
   }
   std::vector<std::unique_ptr<device::HostView>> take_views() { return std::move(views_); }
+  MappedTables take_mapped() { return {&checkpoint_, std::move(mapped_)}; }
 
   core::Status site(const std::string& prefix, SiteWeights& out) {
     HADAL_TRY(const Tensor* fn, tensor(prefix + "_fn"));
@@ -239,6 +241,7 @@ class Loader {
   ops::Backend& backend_;
   Params& params_;
   std::vector<std::unique_ptr<device::HostView>> views_;
+  std::vector<std::span<const std::byte>> mapped_;
   const std::function<void(uint64_t, uint64_t)>& on_progress_;
   uint64_t bytes_ = 0;
   uint64_t n_packed_ = 0, n_to_pack_ = 0;  // bytes of the checkpoint
@@ -260,6 +263,10 @@ core::Status load_layer(Loader& load, int32_t l, const weights::ModelConfig& con
 }
 
 }  // namespace
+
+void MappedTables::let_go() const {
+  for (const std::span<const std::byte> table : bytes) checkpoint->drop(table);
+}
 
 core::Result<ModelWeights> load_weights(const weights::Checkpoint& checkpoint,
                                         const weights::ModelConfig& config,
@@ -286,6 +293,7 @@ core::Result<ModelWeights> load_weights(const weights::Checkpoint& checkpoint,
   out.bytes = load.bytes() + params.bytes();
   out.params = params.take();
   out.views = load.take_views();
+  out.mapped = load.take_mapped();
   return out;
 }
 

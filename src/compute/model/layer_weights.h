@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "base/core/result.h"
@@ -59,6 +61,16 @@ struct LayerWeights {
   EngramWeights engram;
 };
 
+// Tables that are read in the checkpoint's mapping, a few rows at a time. Linux maps up to 16 pages
+// around each row that is touched, whatever it is advised: unless they are let go, a long prompt
+// makes most of a table resident beside the weights.
+struct MappedTables {
+  const weights::Checkpoint* checkpoint = nullptr;  // outlives the model
+  std::vector<std::span<const std::byte>> bytes;    // none where the device keeps copies
+  // Their pages leave this process and stay in the page cache. Any thread, whoever reads them.
+  void let_go() const;
+};
+
 struct ModelWeights {
   std::vector<LayerWeights> layers;
   const uint16_t* embed = nullptr;  // [vocab, H]; the checkpoint's mapping on a host device
@@ -68,6 +80,7 @@ struct ModelWeights {
   int32_t pad = 0;  // compressed id of Engram's pad token
   std::vector<device::Buffer> params;
   std::vector<std::unique_ptr<device::HostView>> views;  // of tables that stay in the checkpoint
+  MappedTables mapped;
   uint64_t bytes = 0;  // device memory, packed matrices and vectors
 };
 
