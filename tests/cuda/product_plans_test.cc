@@ -14,37 +14,59 @@ namespace {
 constexpr Gpu kH200 = {
     .sm_count = 132, .cc_major = 9, .cc_minor = 0, .smem_optin = 232448, .l2_bytes = 50 << 20};
 
-TEST(ThinPlan, BlocksOfAnSmFitItsSharedMemory) {
-  for (const int64_t units : {1, 100, 131, 132, 133, 396, 397, 2048, 4000, 100000}) {
-    for (size_t small = 1000; small < 240000; small += 9999) {
-      for (size_t more = 0; more < 240000; more += 45678) {
-        const ThinPlan plan = plan_thin(units, small, small + more, kH200);
-        EXPECT_EQ(plan.shared_bytes, plan.deep ? small + more : small);
-        EXPECT_GE(plan.blocks_per_sm, 1);
-        EXPECT_LE(plan.blocks_per_sm, plan.deep ? 2 : 3);
-        // Only a block that cannot be launched at all is larger than an SM, and then no other kind
-        // would fit.
-        if (plan.shared_bytes > kH200.smem_optin) {
-          EXPECT_GT(small, kH200.smem_optin);
-          continue;
+TEST(ThinPlan, BlocksFitTheirSmOrAreRefused) {
+  for (const int64_t units : {1, 100, 131, 132, 133, 264, 265, 2048, 100000}) {
+    for (size_t block = 1000; block < 240000; block += 19999) {
+      for (size_t stage = 2000; stage < 60000; stage += 7777) {
+        for (const int most : {1, 2, 4, 10}) {
+          for (const int pair : {0, 2, 4}) {
+            const ThinNeeds needs = {.block = block,
+                                     .team = 8192,
+                                     .stage = stage,
+                                     .max_stages = most,
+                                     .pair_stages = pair};
+            const ThinPlan plan = plan_thin(units, needs, kH200);
+            if (plan.shared_bytes == 0) {
+              EXPECT_GT(thin_bytes(needs, 1, 1), kH200.smem_optin);
+              continue;
+            }
+            EXPECT_EQ(plan.shared_bytes, thin_bytes(needs, plan.teams, plan.stages));
+            EXPECT_LE(plan.blocks, units);
+            EXPECT_GE(plan.teams, 1);
+            EXPECT_LE(plan.teams, kMaxTeams);
+            EXPECT_GE(plan.stages, 1);
+            if (plan.blocks > kH200.sm_count) {
+              EXPECT_EQ(plan.stages, pair);
+              EXPECT_EQ(plan.blocks, 2 * kH200.sm_count);
+              EXPECT_LE(2 * (plan.shared_bytes + 1024), kH200.smem_optin + 1024);
+            } else {
+              EXPECT_LE(plan.stages, most);
+              EXPECT_LE(plan.shared_bytes, kH200.smem_optin);
+            }
+          }
         }
-        EXPECT_LE(static_cast<size_t>(plan.blocks_per_sm) * (plan.shared_bytes + 1024),
-                  kH200.smem_optin + 1024);
       }
     }
   }
 }
 
-TEST(ThinPlan, ThreeShortRingsOnlyWhereTheirTurnsAreFull) {
-  constexpr size_t kShort = 60 << 10, kDeep = 100 << 10;
-  // Three blocks an SM take 396 units a turn of 3 x 0.87, two take 264 a turn of 2.
-  EXPECT_TRUE(plan_thin(112, kShort, kDeep, kH200).deep);  // one turn of either: 2.61 > 2
-  EXPECT_TRUE(plan_thin(264, kShort, kDeep, kH200).deep);
-  EXPECT_FALSE(plan_thin(396, kShort, kDeep, kH200).deep);  // 1 turn, 2.61, for 2 turns, 4
-  EXPECT_TRUE(plan_thin(400, kShort, kDeep, kH200).deep);   // 2 turns, 5.22, for 2 turns, 4
-  EXPECT_FALSE(plan_thin(2048, kShort, kDeep, kH200).deep);
-  EXPECT_TRUE(plan_thin(2048, kDeep, kDeep, kH200).deep);    // bytes that are not decoded
-  EXPECT_FALSE(plan_thin(112, kShort, 240000, kH200).deep);  // a deep one does not fit
+TEST(ThinPlan, TwoBlocksOnAnSmWhereTheirTurnsAreFull) {
+  const ThinNeeds needs = {
+      .block = 10000, .team = 2048, .stage = 30000, .max_stages = 3, .pair_stages = 2};
+  EXPECT_EQ(plan_thin(112, needs, kH200).blocks, 112);
+  EXPECT_EQ(plan_thin(112, needs, kH200).teams, 1);
+  EXPECT_EQ(plan_thin(320, needs, kH200).blocks, 132);  // 1.2 turns of two blocks
+  EXPECT_EQ(plan_thin(320, needs, kH200).teams, 2);
+  EXPECT_EQ(plan_thin(320, needs, kH200).stages, 3);
+  EXPECT_EQ(plan_thin(512, needs, kH200).blocks, 264);  // 1.9
+  EXPECT_EQ(plan_thin(512, needs, kH200).teams, 1);
+  EXPECT_EQ(plan_thin(2048, needs, kH200).blocks, 264);
+  // Rows that need room leave it to one block, and to fewer teams of two stages.
+  const ThinNeeds large = {
+      .block = 110000, .team = 8192, .stage = 30000, .max_stages = 3, .pair_stages = 2};
+  EXPECT_EQ(plan_thin(2048, large, kH200).blocks, 132);
+  EXPECT_EQ(plan_thin(2048, large, kH200).teams, 1);
+  EXPECT_EQ(plan_thin(2048, large, kH200).stages, 3);
 }
 
 TEST(ThinPlan, UnitsOfBlocksFollowEachOther) {
@@ -67,7 +89,7 @@ TEST(ThinPlan, UnitsOfBlocksFollowEachOther) {
 // The released experts at 8 rows: 49 tiles of 160 units, and no block has more bytes than another
 // by more than a unit of FP8.
 TEST(ThinPlan, BytesOfBlocksAreEven) {
-  const int64_t shared = 160, routed = 48 * 160, blocks = 3 * 132;
+  const int64_t shared = 160, routed = 48 * 160, blocks = kMaxTeams * 132;
   int64_t least = INT64_MAX, most = 0;
   for (int64_t b = 0; b < blocks; ++b) {
     const int64_t bytes = 2 * (unit_begin(shared, b + 1, blocks) - unit_begin(shared, b, blocks)) +

@@ -55,7 +55,7 @@ __device__ __forceinline__ void bulk_copy(void* to, const void* from, uint32_t b
 //   (1) every block calls wait_for_previous(), and none ends before that;
 //   (2) before it, a kernel reads only what no kernel of a step writes (weights, its parameters),
 //       and writes no memory that others see;
-//   (3) who does more before it says why that is safe (thin_down_kernel);
+//   (3) who does more before it says why that is safe (thin_experts_kernel);
 //   (4) what the kernel just before wrote is not read by the read-only path (__ldg), which asks for
 //       memory that nobody writes while the kernel lives. Older results are complete when it
 //       starts, if the one before called let_next_start() behind its wait.

@@ -73,6 +73,7 @@ core::Result<std::unique_ptr<ops::Experts>> make_experts(std::span<const ops::Ex
   HADAL_TRY(out->down, Packed::make(routed[0].w2.format, n, hidden, inter));
   HADAL_TRY(out->shared_up, Packed::make(shared.w1.format, 1, 2 * inter, hidden));
   HADAL_TRY(out->shared_down, Packed::make(shared.w2.format, 1, hidden, inter));
+  HADAL_TRY(out->meeting, DeviceBytes::make(sizeof(uint32_t)));
   for (int64_t e = 0; e < n; ++e) {
     const ops::ExpertSource& s = routed[static_cast<size_t>(e)];
     const ops::WeightSource up[] = {s.w1, s.w3};

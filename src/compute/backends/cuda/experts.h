@@ -18,6 +18,7 @@ class CudaExperts final : public ops::Experts {
   Packed up, down, shared_up, shared_down;
   int32_t d_inter = 0;
   int32_t d_hidden = 0;
+  DeviceBytes meeting;  // a word where the blocks of a launch meet (thin_experts.cu)
   uint64_t bytes() const override {
     return up.bytes() + down.bytes() + shared_up.bytes() + shared_down.bytes();
   }

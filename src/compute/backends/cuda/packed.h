@@ -22,10 +22,9 @@
 //
 //   kFp4Row   272 B: lane * 8: a word of output g, one of g + 8;
 //             256 + 2g: exponent fields of the block in outputs g and g + 8
-//   kFp8Tile  512 B: lane * 16: two words of output g, two of g + 8; the exponent fields of a
-//   slice's
-//             blocks stand before its first block, filled up to a multiple of 16 B that is the same
-//             for all slices
+//   kFp8Tile  512 B: lane * 16: two words of output g, two of g + 8; the exponent fields of the
+//             blocks of a slice stand before its first block, filled up to a multiple of 16 B that
+//             is the same for all slices
 //   kBf16     1024 B: lane * 16: output g; 512 + lane * 16: output g + 8
 //   kF32      row-major, no strips
 //

@@ -10,30 +10,45 @@
 // tested without a GPU; compiled for the device with --expt-relaxed-constexpr.
 namespace hadal::cuda {
 
-// How a launch uses an SM. Codes are bound by the instructions that decode them: three blocks of
-// short rings give more warps. Two blocks of deep rings are better where the units would leave the
-// last of three turns half empty, or where the bytes are not decoded.
-struct ThinPlan {
-  bool deep = true;
-  int blocks_per_sm = 1;
-  size_t shared_bytes = 0;
+inline constexpr int kThinRows = 8;  // of a launch, at most
+inline constexpr int kMaxTeams = 2;  // of a block
+
+// What a kernel keeps in shared memory, in bytes, and what it wants.
+struct ThinNeeds {
+  size_t block = 0;     // x and lists
+  size_t team = 0;      // sums of a team
+  size_t stage = 0;     // one piece for each warp of a team, with its barrier
+  int least_teams = 1;  // teams without a unit help to read and quantise x
+  int max_stages = 2;
+  int pair_stages = 0;  // stages of two blocks on an SM; 0: there must not be two
 };
-// `short_bytes` and `deep_bytes`: shared memory of a block of either kind (1 KiB more is the
-// system's). A plan whose shared_bytes are above gpu.smem_optin cannot be launched.
-constexpr ThinPlan plan_thin(int64_t n_units, size_t short_bytes, size_t deep_bytes,
-                             const Gpu& gpu) {
-  const auto fit = [&](size_t bytes) {
-    return static_cast<int64_t>((gpu.smem_optin + 1024) / (bytes + 1024));
-  };
-  const auto turns = [&](int64_t blocks) {
-    const int64_t at_once = blocks * gpu.sm_count;
-    return (n_units + at_once - 1) / at_once * blocks;
-  };
-  // Measured on an H200: long runs of three short blocks take 0.87 of the time of two deep ones.
-  const bool three = fit(short_bytes) >= 3 && turns(3) * 87 < turns(2) * 100;
-  if (three || deep_bytes > gpu.smem_optin)
-    return {false, static_cast<int>(std::clamp<int64_t>(fit(short_bytes), 1, 3)), short_bytes};
-  return {true, static_cast<int>(std::clamp<int64_t>(fit(deep_bytes), 1, 2)), deep_bytes};
+constexpr size_t thin_bytes(const ThinNeeds& needs, int teams, int stages) {
+  return needs.block +
+         static_cast<size_t>(teams) * (needs.team + static_cast<size_t>(stages) * needs.stage);
+}
+
+struct ThinPlan {
+  int blocks = 1;           // of the launch
+  int teams = 1;            // of a block
+  int stages = 2;           // of a ring
+  size_t shared_bytes = 0;  // 0: a block does not fit
+};
+// Two blocks of one team on an SM, where that leaves few of them idle in the last turn: each ends
+// and makes room for the next kernel by itself. Otherwise one block of two teams, which shares x.
+constexpr ThinPlan plan_thin(int64_t n_units, const ThinNeeds& needs, const Gpu& gpu) {
+  const int64_t sms = gpu.sm_count, at_once = 2 * sms;
+  const size_t pair_bytes = thin_bytes(needs, 1, needs.pair_stages);
+  const int64_t turns = (n_units + at_once - 1) / at_once;
+  if (needs.pair_stages > 0 && n_units > sms && turns * at_once * 10 <= n_units * 11 &&
+      2 * (pair_bytes + 1024) <= gpu.smem_optin + 1024)
+    return {static_cast<int>(at_once), 1, needs.pair_stages, pair_bytes};
+  int teams = n_units > sms ? kMaxTeams : needs.least_teams;
+  while (teams > 1 && thin_bytes(needs, teams, 2) > gpu.smem_optin) --teams;
+  int stages = needs.max_stages;
+  while (stages > 1 && thin_bytes(needs, teams, stages) > gpu.smem_optin) --stages;
+  const size_t bytes = thin_bytes(needs, teams, stages);
+  return {static_cast<int>(std::clamp<int64_t>(n_units, 1, sms)), teams, stages,
+          bytes <= gpu.smem_optin ? bytes : 0};
 }
 
 // First unit of a block of a product: blocks have equal parts of the units.
