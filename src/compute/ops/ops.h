@@ -253,8 +253,7 @@ struct RouteArgs {
   Matrix<float> weight = {};    // [T, top_k]
 };
 
-// 3.10: y = bf16(sum of expert outputs in ascending order + shared expert). The op just before on
-// the stream may write the routes but not h: backends read h while that op still runs.
+// 3.10: y = bf16(sum of expert outputs in ascending order + shared expert).
 struct MoeArgs {
   const Experts* experts = nullptr;
   Matrix<const uint16_t> h = {};

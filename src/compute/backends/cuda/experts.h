@@ -30,6 +30,8 @@ core::Result<std::unique_ptr<ops::Experts>> make_experts(std::span<const ops::Ex
                                                          const ops::ExpertSource& shared);
 
 uint64_t moe_ffn_scratch_bytes(const ops::Ops::Limits& limits);
+// The op just before on the stream may write the routes but not h, which is read while that op
+// still runs.
 void launch_moe_ffn(const ops::MoeArgs& args, ops::Ops::Scratch scratch, const Gpu& gpu,
                     cudaStream_t stream);
 
