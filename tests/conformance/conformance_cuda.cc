@@ -31,6 +31,7 @@ int run(const std::string& backend, const std::string& part, bool small) {
   for (OpCase& c : attention_cases()) cases.push_back(std::move(c));
   for (OpCase& c : sampler_cases()) cases.push_back(std::move(c));
   for (OpCase& c : alone_cases()) cases.push_back(std::move(c));
+  for (OpCase& c : row_cases()) cases.push_back(std::move(c));
   int n = 0, bad = 0;
   for (const OpCase& c : cases) {
     if (c.name.find(part) == std::string::npos || (small && c.large)) continue;

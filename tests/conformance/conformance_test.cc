@@ -44,6 +44,7 @@ TEST(Conformance, EveryOpOnEveryBuiltBackend) {
   for (OpCase& c : attention_cases()) cases.push_back(std::move(c));
   for (OpCase& c : sampler_cases()) cases.push_back(std::move(c));
   for (OpCase& c : alone_cases()) cases.push_back(std::move(c));
+  for (OpCase& c : row_cases()) cases.push_back(std::move(c));
   const auto reference = cpu_backend("base", 1);
   const std::vector<Built> built = built_backends();
   for (const OpCase& c : cases) {

@@ -76,6 +76,7 @@ std::vector<OpCase>
 attention_cases();  // latents, entries, query, search, attention, projection, commit
 std::vector<OpCase> sampler_cases();  // next tokens and log-probabilities
 std::vector<OpCase> alone_cases();    // a row's bits alone and in a batch
+std::vector<OpCase> row_cases();      // routing, norms, latents: released and odd sizes
 
 // Deterministic draws.
 class Draw {

@@ -1,5 +1,5 @@
 #include "compute/backends/cuda/async_copy.cuh"
-#include "compute/backends/cuda/cache_rows.cuh"
+#include "compute/backends/cuda/channels.cuh"
 #include "compute/backends/cuda/elements.cuh"
 #include "compute/backends/cuda/kv_write.h"
 #include "compute/backends/cuda/linear.h"
@@ -9,8 +9,7 @@ namespace hadal::cuda {
 
 namespace {
 
-constexpr int kThreads = 128;  // of a block that does one row; every warp sums the row for itself
-constexpr int kWarps = kThreads / 32;
+constexpr int kMaxUnits = 1024;  // of a row that a block normalises, a thread each
 
 __device__ int warp_index() {
   return static_cast<int>(threadIdx.x) / 32;
@@ -19,32 +18,29 @@ __device__ int lane_index() {
   return static_cast<int>(threadIdx.x) % 32;
 }
 
-// 1 / sqrt(mean(x^2) + eps), in every lane of the warp.
-__device__ float rms_factor(const uint16_t* x, int n, float eps) {
-  const float sum = warp_sum32(n, [&](int i) {
-    const float v = bf16_to_float(x[i]);
-    return v * v;
-  });
-  return __fdiv_rn(1.0f, __fsqrt_rn(__fdiv_rn(sum, static_cast<float>(n)) + eps));
-}
-__device__ float normed(uint16_t x, uint16_t weight, float factor) {
-  return snap_bf16(bf16_to_float(weight) * (bf16_to_float(x) * factor));
+// The block's row of n channels, of which a thread has the unit `x` (zeros past its end): the norm
+// of the unit. Every warp adds up the whole row, so that one barrier is enough. `squares`: [n].
+__device__ uint4 normed_unit(uint4 x, uint4 weight, int n, float eps, float* squares) {
+  const int at = static_cast<int>(threadIdx.x) * kUnitChannels;
+  if (at < n) store_squares(squares + at, x);
+  __syncthreads();
+  return norm_unit(x, weight, rms_factor(sum_terms(squares, n), n, eps));
 }
 
-// Channel `i` of a vector of n whose last d_rope channels rotate by adjacent pairs; neighbouring
-// lanes hold neighbouring channels, the even one in the even lane. All lanes of the warp take part.
-__device__ float rotated(float x, int i, int n, int d_rope, const float* angles) {
-  const float other = __shfl_xor_sync(0xFFFFFFFFu, x, 1);
-  const int at = i - (n - d_rope);
-  if (at < 0) return x;
-  const float c = angles[at & ~1], s = angles[at | 1];
-  return snap_bf16((at & 1) == 0 ? x * c - other * s : other * s + x * c);
-}
-
-// Stores the pair of codes of two neighbouring lanes as a byte.
-__device__ void store_pair(uint8_t* codes, int i, uint32_t code) {
-  const uint32_t high = __shfl_down_sync(0xFFFFFFFFu, code, 1);
-  if (i % 2 == 0) codes[i / 2] = static_cast<uint8_t>(code | high << 4);
+// AQ8 of 32 channels that four neighbouring lanes have: the codes of this lane's unit, and their
+// scale. All lanes of the warp take part.
+__device__ uint2 aq8_unit(const Channels& x, uint32_t& scale) {
+  float top = 0;
+#pragma unroll
+  for (int i = 0; i < kUnitChannels; ++i) top = fmaxf(top, fabsf(x.v[i]));
+  scale = aq8_scale(group_max<4>(top));
+  uint32_t pair[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float2 v = make_float2(over_e8m0(x.v[2 * i], scale), over_e8m0(x.v[2 * i + 1], scale));
+    pair[i] = __nv_cvt_float2_to_fp8x2(v, __NV_SATFINITE, __NV_E4M3);
+  }
+  return make_uint2(pair[0] | pair[1] << 16, pair[2] | pair[3] << 16);
 }
 
 struct LatentJob {
@@ -56,145 +52,73 @@ struct LatentJob {
   int64_t out_stride;
   int32_t d, d_rope;
   float eps;
+  bool wide_in, wide_norm, wide_out;
   bool overlap;
 };
 
-__global__ void latent_kernel(const LatentJob job) {
-  expect_weights(job.overlap, job.norm, job.d * 2);
+// A block a row, a thread a unit of it.
+__global__ void __launch_bounds__(kMaxUnits, 1) latent_kernel(const LatentJob job) {
+  extern __shared__ __align__(16) float squares[];
+  const int at = static_cast<int>(threadIdx.x) * kUnitChannels;
+  const bool exists = at < job.d;
+  const uint4 weight = exists ? fetch_unit(job.norm + at, job.wide_norm) : uint4{};
   follow_previous(job.overlap);
   const int64_t t = blockIdx.x;
-  const uint16_t* x = job.kv + t * job.kv_stride;
+  const uint4 bits = exists ? fetch_unit(job.kv + t * job.kv_stride + at, job.wide_in) : uint4{};
+  const int turned = at - (job.d - job.d_rope);  // its first channel among those that rotate
+  float2 angle[4] = {};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if (exists && turned + 2 * i >= 0)
+      angle[i] = *reinterpret_cast<const float2*>(job.rope + t * job.d_rope + turned + 2 * i);
+  }
+  Channels x = widen(normed_unit(bits, weight, job.d, job.eps, squares));
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if (turned + 2 * i < 0) continue;
+    const float a = x.v[2 * i], b = x.v[2 * i + 1];
+    x.v[2 * i] = snap_bf16(a * angle[i].x - b * angle[i].y);
+    x.v[2 * i + 1] = snap_bf16(a * angle[i].y + b * angle[i].x);
+  }
+  uint32_t scale;
+  const uint2 codes = aq8_unit(x, scale);
+  if (!exists) return;
   uint8_t* record = job.out + t * job.out_stride;
-  const float* angles = job.rope + t * job.d_rope;
-  const float factor = rms_factor(x, job.d, job.eps);
-  for (int g = warp_index(); g < job.d / 32; g += kWarps) {
-    const int i = 32 * g + lane_index();
-    const float v = rotated(normed(x[i], job.norm[i], factor), i, job.d, job.d_rope, angles);
-    const uint32_t scale = aq8_scale(group_max<32>(fabsf(v)));
-    record[i] = aq8_code(v, scale);
-    if (lane_index() == 0) record[job.d + g] = static_cast<uint8_t>(scale);
-  }
-}
-
-struct CompressJob {
-  StepView step;
-  SourceView source;
-  const float* vg;
-  int64_t vg_stride;
-  const uint8_t* slots;
-  int64_t slot_bytes;
-  int64_t group_offset;
-  const uint16_t* norm;
-  const uint16_t* k_norm;
-  const float* rope;
-  uint16_t* latent;  // [T, d_head]
-  uint16_t* key;     // [T, d_index]
-  int32_t d_head, d_index, d_rope;
-  float eps;
-  bool overlap;
-};
-
-// True if the row's token ends a group whose entry is to be written.
-__device__ bool ends_group(const CompressJob& job, int t) {
-  const int p = job.step.positions[t];
-  return (p + 1) % job.source.ratio == 0 && p >= job.step.seq(t).write_from;
-}
-
-constexpr int kMaxRatio = 8;
-
-// Channel c of the softmax-weighted mean of the group that ends at row t, per channel.
-__device__ float pooled(const float* const* members, int ratio, int d, int c) {
-  float top = members[0][d + c];
-  for (int m = 1; m < ratio; ++m) top = members[m][d + c] > top ? members[m][d + c] : top;
-  float e[kMaxRatio], sum = 0;
+  if (job.wide_out) {
+    __stcg(reinterpret_cast<uint2*>(record + at), codes);
+  } else {
 #pragma unroll
-  for (int m = 0; m < kMaxRatio; ++m) {
-    if (m >= ratio) break;
-    e[m] = static_cast<float>(exp_f64(members[m][d + c] - top));
-    sum = sum + e[m];
+    for (int i = 0; i < kUnitChannels; ++i)
+      record[at + i] = static_cast<uint8_t>((i < 4 ? codes.x : codes.y) >> i % 4 * 8);
   }
-  float out = __fdiv_rn(e[0], sum) * members[0][c];
-#pragma unroll
-  for (int m = 1; m < kMaxRatio; ++m) {
-    if (m >= ratio) break;
-    out = out + __fdiv_rn(e[m], sum) * members[m][c];
-  }
-  return out;
+  if (at % 32 == 0) record[job.d + at / 32] = static_cast<uint8_t>(scale);
 }
 
-// The latents before rotation. Rows that end no group give zeros, which nobody reads.
-__global__ void group_kernel(const CompressJob job) {
-  extern __shared__ uint16_t u[];  // [d_head]
-  expect_weights(job.overlap, job.norm, job.d_head * 2);
-  follow_previous(job.overlap);
-  const int t = static_cast<int>(blockIdx.x);
-  uint16_t* out = job.latent + static_cast<int64_t>(t) * job.d_head;
-  if (!ends_group(job, t)) {
-    for (int c = static_cast<int>(threadIdx.x); c < job.d_head; c += kThreads) out[c] = 0;
-    return;
-  }
-  const int ratio = job.source.ratio, p = job.step.positions[t];
-  const ops::BatchSeq& seq = job.step.seq(t);
-  const auto* open =
-      reinterpret_cast<const float*>(job.slots + seq.slot * job.slot_bytes + job.group_offset);
-  const float* members[kMaxRatio];
-  for (int m = 0; m < ratio; ++m) {
-    const int q = p - ratio + 1 + m;
-    members[m] = q < seq.first_position ? open + static_cast<int64_t>(m) * 2 * job.d_head
-                                        : job.vg + job.step.row_at(seq, q) * job.vg_stride;
-  }
-  for (int c = static_cast<int>(threadIdx.x); c < job.d_head; c += kThreads)
-    u[c] = bf16_from_float(ratio == 1 ? members[0][c] : pooled(members, ratio, job.d_head, c));
-  __syncthreads();
-  const float factor = rms_factor(u, job.d_head, job.eps);
-  for (int c = static_cast<int>(threadIdx.x); c < job.d_head; c += kThreads)
-    out[c] = bf16_from_float(normed(u[c], job.norm[c], factor));
-}
-
-// Rotates, quantises and stores the entry and its index key.
-__global__ void entry_kernel(const CompressJob job) {
-  expect_weights(job.overlap, job.k_norm, job.d_index * 2);
-  follow_previous(job.overlap);
-  const int t = static_cast<int>(blockIdx.x);
-  if (!ends_group(job, t)) return;
-  const float* angles = job.rope + static_cast<int64_t>(t) * job.d_rope;
-  const int entry = job.step.positions[t] / job.source.ratio;
-  const uint32_t* table = job.step.tables + job.step.seq(t).table_offset;
-  const uint16_t* latent = job.latent + static_cast<int64_t>(t) * job.d_head;
-  uint8_t* record = job.source.entry(table, entry);
-  for (int g = warp_index(); g < job.d_head / 32; g += kWarps) {
-    const int i = 32 * g + lane_index();
-    const float v = rotated(bf16_to_float(latent[i]), i, job.d_head, job.d_rope, angles);
-    const uint8_t scale = fq4e4_scale(group_max<16>(fabsf(v)));
-    store_pair(record, i, fq4e4_code(v, scale));
-    if (i % 16 == 0) record[job.d_head / 2 + i / 16] = scale;
-  }
-  const uint16_t* key = job.key + static_cast<int64_t>(t) * job.d_index;
-  const float factor = rms_factor(key, job.d_index, job.eps);
-  for (int g = warp_index(); g < job.d_index / 32; g += kWarps) {
-    const int i = 32 * g + lane_index();
-    const float v =
-        rotated(normed(key[i], job.k_norm[i], factor), i, job.d_index, job.d_rope, angles);
-    const uint32_t scale = fq4e8_scale(group_max<32>(fabsf(v)));
-    store_pair(job.source.key_codes(table, entry), i, fq4e8_code(v, scale));
-    if (lane_index() == 0) job.source.key_scales(table, entry)[g] = static_cast<uint8_t>(scale);
-  }
-}
-
-// qr = AQ8 values of RMS(x; norm): what both products of a query take.
-__global__ void query_norm_kernel(const uint16_t* q_raw, int64_t stride, const uint16_t* norm,
-                                  int n, float eps, bool overlap, uint16_t* qr) {
-  expect_weights(overlap, norm, n * 2);
+// qr = AQ8 values of RMS(x; norm): what both products of a query take. A block a row, a thread a
+// unit of it.
+__global__ void __launch_bounds__(kMaxUnits, 1)
+    query_norm_kernel(const uint16_t* q_raw, int64_t stride, const uint16_t* norm, int n, float eps,
+                      bool wide, bool wide_norm, bool overlap, uint16_t* qr) {
+  extern __shared__ __align__(16) float squares[];
+  const int at = static_cast<int>(threadIdx.x) * kUnitChannels;
+  const bool exists = at < n;
+  const uint4 weight = exists ? fetch_unit(norm + at, wide_norm) : uint4{};
   follow_previous(overlap);
   const int64_t t = blockIdx.x;
-  const uint16_t* x = q_raw + t * stride;
-  const float factor = rms_factor(x, n, eps);
-  for (int g = warp_index(); g < n / 32; g += kWarps) {
-    const int i = 32 * g + lane_index();
-    const float v = normed(x[i], norm[i], factor);
-    const uint32_t scale = aq8_scale(group_max<32>(fabsf(v)));
-    qr[t * n + i] = bf16_from_float(aq8_value(v, scale));
+  const uint4 bits = exists ? fetch_unit(q_raw + t * stride + at, wide) : uint4{};
+  uint32_t scale;
+  const uint2 codes = aq8_unit(widen(normed_unit(bits, weight, n, eps, squares)), scale);
+  if (!exists) return;
+  const float factor = e8m0_to_float(scale);
+  Channels out;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float2 v =
+        e4m3x2_to_float(static_cast<uint16_t>((i < 2 ? codes.x : codes.y) >> i % 2 * 16));
+    out.v[2 * i] = v.x * factor;
+    out.v[2 * i + 1] = v.y * factor;
   }
+  store_word(qr + t * n + at, narrow(out));
 }
 
 struct QueryJob {
@@ -204,42 +128,95 @@ struct QueryJob {
   uint8_t* iq;
   int64_t iq_stride;
   const float* rope;
-  int32_t n_rows, n_heads, index_heads, d_head, d_index, d_rope;
+  int32_t n_heads, index_heads, d_head, d_index, d_rope;
+  int32_t index_items;  // warps of a row's index heads
+  bool wide_iq;         // records and their codes begin at multiples of 4 bytes
   bool overlap;
 };
 
-// One warp: an index head of a row (rotate, quantise, pack), or 32 pairs of the row's q (rotate).
+constexpr int kRopeWarps = 4;  // of a block
+
+// Rotates kPairs pairs from pair `at` of the row's heads on: of four, 16 bytes of q.
+template <int kPairs>
+__device__ void rotate_query(const QueryJob& job, int64_t t, int at) {
+  const int half = job.d_rope / 2, head = at / half, pair = at % half;
+  const auto* angles = reinterpret_cast<const float2*>(job.rope + t * job.d_rope) + pair;
+  auto* x = reinterpret_cast<uint32_t*>(job.q + t * job.q_stride +
+                                        static_cast<int64_t>(head + 1) * job.d_head - job.d_rope) +
+            pair;
+  uint32_t word[kPairs];
+  if constexpr (kPairs == 4) {
+    const uint4 four = *reinterpret_cast<const uint4*>(x);
+    word[0] = four.x, word[1] = four.y, word[2] = four.z, word[3] = four.w;
+  } else {
+    word[0] = x[0];
+  }
+#pragma unroll
+  for (int i = 0; i < kPairs; ++i) {
+    const float2 a = angles[i];
+    const float x0 = bf16_low(word[i]), x1 = bf16_high(word[i]);
+    word[i] = bf16_pair(x0 * a.x - x1 * a.y, x0 * a.y + x1 * a.x);
+  }
+  if constexpr (kPairs == 4) {
+    store_word(x, make_uint4(word[0], word[1], word[2], word[3]));
+  } else {
+    x[0] = word[0];
+  }
+}
+
+// Unit `u` of the row's index heads: rotate, quantise, pack. Units of a warp are neighbours, and
+// all its lanes take part.
+__device__ void pack_index_unit(const QueryJob& job, int64_t t, int u) {
+  const int per_head = job.d_index / kUnitChannels;
+  const bool exists = u < job.index_heads * per_head;
+  const int head = exists ? u / per_head : 0, at = exists ? u % per_head * kUnitChannels : 0;
+  const uint16_t* from = job.index_raw + (t * job.index_heads + head) * job.d_index + at;
+  Channels x = widen(*reinterpret_cast<const uint4*>(from));
+  const int turned = at - (job.d_index - job.d_rope);
+#pragma unroll
+  for (int i = 0; i < kUnitChannels; i += 2) {
+    if (turned + i < 0) continue;
+    const float2 a = *reinterpret_cast<const float2*>(job.rope + t * job.d_rope + turned + i);
+    const float x0 = x.v[i], x1 = x.v[i + 1];
+    x.v[i] = snap_bf16(x0 * a.x - x1 * a.y);
+    x.v[i + 1] = snap_bf16(x0 * a.y + x1 * a.x);
+  }
+  float top = 0;
+#pragma unroll
+  for (int i = 0; i < kUnitChannels; ++i) top = fmaxf(top, fabsf(x.v[i]));
+  const uint32_t scale = fq4e8_scale(group_max<4>(top));
+  if (!exists) return;
+  uint32_t codes = 0;
+#pragma unroll
+  for (int i = 0; i < kUnitChannels; ++i) codes |= fq4e8_code(x.v[i], scale) << 4 * i;
+  uint8_t* record = job.iq + t * job.iq_stride +
+                    static_cast<int64_t>(head) * (job.d_index / 2 + job.d_index / 32);
+  if (job.wide_iq) {
+    *reinterpret_cast<uint32_t*>(record + at / 2) = codes;
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) record[at / 2 + i] = static_cast<uint8_t>(codes >> 8 * i);
+  }
+  if (at % 32 == 0) record[job.d_index / 2 + at / 32] = static_cast<uint8_t>(scale);
+}
+
+// One warp: 32 units of the index heads of row blockIdx.x, or 32 times kPairs pairs of its q.
+template <int kPairs>
 __global__ void query_rope_kernel(const QueryJob job) {
   follow_previous(job.overlap);
-  const int pairs = job.n_heads * job.d_rope / 2;
-  const int items = job.index_heads + (pairs + 31) / 32;
-  const int64_t w = static_cast<int64_t>(blockIdx.x) * kWarps + warp_index();
-  const int64_t t = w / items;
-  const int item = static_cast<int>(w % items);
-  if (t >= job.n_rows) return;
-  const float* angles = job.rope + t * job.d_rope;
-  if (item >= job.index_heads) {
-    const int pair = (item - job.index_heads) * 32 + lane_index();
-    if (pair >= pairs) return;
-    const int half = job.d_rope / 2, head = pair / half, at = pair % half;
-    uint16_t* x = job.q + t * job.q_stride + static_cast<int64_t>(head + 1) * job.d_head -
-                  job.d_rope + 2 * at;
-    const float c = angles[2 * at], s = angles[2 * at + 1];
-    const float x0 = bf16_to_float(x[0]), x1 = bf16_to_float(x[1]);
-    x[0] = bf16_from_float(x0 * c - x1 * s);
-    x[1] = bf16_from_float(x0 * s + x1 * c);
+  const int64_t t = blockIdx.x;
+  const int item = static_cast<int>(blockIdx.y) * kRopeWarps + warp_index();
+  if (item < job.index_items) {
+    pack_index_unit(job, t, item * 32 + lane_index());
     return;
   }
-  const uint16_t* x = job.index_raw + (t * job.index_heads + item) * job.d_index;
-  uint8_t* record = job.iq + t * job.iq_stride +
-                    static_cast<int64_t>(item) * (job.d_index / 2 + job.d_index / 32);
-  for (int g = 0; g < job.d_index / 32; ++g) {
-    const int i = 32 * g + lane_index();
-    const float v = rotated(bf16_to_float(x[i]), i, job.d_index, job.d_rope, angles);
-    const uint32_t scale = fq4e8_scale(group_max<32>(fabsf(v)));
-    store_pair(record, i, fq4e8_code(v, scale));
-    if (lane_index() == 0) record[job.d_index / 2 + g] = static_cast<uint8_t>(scale);
-  }
+  const int at = ((item - job.index_items) * 32 + lane_index()) * kPairs;
+  if (at < job.n_heads * job.d_rope / 2) rotate_query<kPairs>(job, t, at);
+}
+
+// Threads of a block that does a row of n channels.
+unsigned unit_threads(int64_t n) {
+  return static_cast<unsigned>((n / kUnitChannels + 31) / 32 * 32);
 }
 
 }  // namespace
@@ -247,56 +224,26 @@ __global__ void query_rope_kernel(const QueryJob job) {
 void launch_latent_write(const ops::LatentArgs& args, const Gpu& gpu, cudaStream_t stream) {
   if (args.kv.n_rows == 0) return;
   const auto d = static_cast<int32_t>(args.kv.n_cols);
-  HADAL_CHECK(d % 32 == 0 && args.d_rope % 2 == 0 && args.d_rope <= d, "latent_write shapes");
-  const LatentJob job{args.kv.data,  args.kv.stride,  args.norm, args.rope,
-                      args.out.data, args.out.stride, d,         args.d_rope,
-                      args.eps,      gpu.overlap};
+  HADAL_CHECK(
+      d % 32 == 0 && d <= kMaxUnits * kUnitChannels && args.d_rope % 2 == 0 && args.d_rope <= d,
+      "latent_write shapes");
+  const bool wide_out =
+      reinterpret_cast<uintptr_t>(args.out.data) % 8 == 0 && args.out.stride % 8 == 0;
+  const LatentJob job{.kv = args.kv.data,
+                      .kv_stride = args.kv.stride,
+                      .norm = args.norm,
+                      .rope = args.rope,
+                      .out = args.out.data,
+                      .out_stride = args.out.stride,
+                      .d = d,
+                      .d_rope = args.d_rope,
+                      .eps = args.eps,
+                      .wide_in = units_aligned(args.kv.data, args.kv.stride),
+                      .wide_norm = units_aligned(args.norm, d),
+                      .wide_out = wide_out,
+                      .overlap = gpu.overlap};
   launch_following(gpu.overlap, 1, latent_kernel, dim3(static_cast<unsigned>(args.kv.n_rows)),
-                   dim3(kThreads), 0, stream, job);
-}
-
-uint64_t compress_scratch_bytes(const ops::Ops::Limits& limits) {
-  const auto rows = static_cast<uint64_t>(limits.max_rows);
-  return scratch_padded(rows * static_cast<uint64_t>(limits.d_head) * 2) +
-         scratch_padded(rows * static_cast<uint64_t>(limits.d_index) * 2);
-}
-
-void launch_compress(const ops::CompressArgs& args, ops::Ops::Scratch scratch, const Gpu& gpu,
-                     cudaStream_t stream) {
-  if (args.n_rows == 0) return;
-  const ops::KvSource& source = args.layout->sources[static_cast<size_t>(args.source)];
-  HADAL_CHECK(args.d_head % 32 == 0 && args.d_index % 32 == 0 && source.ratio <= kMaxRatio,
-              "compress shapes");
-  ScratchCutter cut(scratch);
-  const int64_t n = args.n_rows;
-  CompressJob job{};
-  job.step = step_view(*args.rows);
-  job.source = source_view(*args.kv, *args.layout, args.source);
-  job.vg = args.vg.data;
-  job.vg_stride = args.vg.stride;
-  job.slots = reinterpret_cast<const uint8_t*>(args.kv->slots);
-  job.slot_bytes = args.slot->slot_bytes;
-  job.group_offset = source.group_offset;
-  job.norm = args.norm;
-  job.k_norm = args.k_norm;
-  job.rope = args.rope;
-  job.latent = cut.take<uint16_t>(n * args.d_head);
-  job.key = cut.take<uint16_t>(n * args.d_index);
-  job.d_head = args.d_head;
-  job.d_index = args.d_index;
-  job.d_rope = args.d_rope;
-  job.eps = args.eps;
-  job.overlap = gpu.overlap;
-  const dim3 grid(static_cast<unsigned>(n));
-  const auto shared = static_cast<size_t>(args.d_head) * 2;
-  launch_following(gpu.overlap, 1, group_kernel, grid, dim3(kThreads), shared, stream, job);
-  ops::LinearArgs linear;
-  linear.weight = args.wk;
-  linear.x = {job.latent, n, args.d_head};
-  linear.plain_input = true;
-  linear.y = {job.key, n, args.d_index};
-  launch_linear(linear, cut.rest(), gpu, stream);
-  launch_following(gpu.overlap, 1, entry_kernel, grid, dim3(kThreads), 0, stream, job);
+                   dim3(unit_threads(d)), static_cast<size_t>(d) * 4, stream, job);
 }
 
 uint64_t query_scratch_bytes(const ops::Ops::Limits& limits) {
@@ -309,22 +256,25 @@ void launch_query(const ops::QueryArgs& args, ops::Ops::Scratch scratch, const G
                   cudaStream_t stream) {
   const int64_t n = args.q_raw.n_rows, lora = args.q_raw.n_cols;
   if (n == 0) return;
-  HADAL_CHECK(lora % 32 == 0 && args.d_index % 32 == 0, "query shapes");
+  HADAL_CHECK(lora % 32 == 0 && lora <= kMaxUnits * kUnitChannels && args.d_index % 32 == 0 &&
+                  args.d_rope % 2 == 0 && args.d_head % 2 == 0 && args.q.stride % 2 == 0,
+              "query shapes");
   ScratchCutter cut(scratch);
   auto* qr = cut.take<uint16_t>(n * lora);
   QueryJob job{};
   job.q = args.q.data;
   job.q_stride = args.q.stride;
   job.rope = args.rope;
-  job.n_rows = static_cast<int32_t>(n);
   job.n_heads = static_cast<int32_t>(args.wq->n() / args.d_head);
   job.d_head = args.d_head;
   job.d_index = args.d_index;
   job.d_rope = args.d_rope;
   job.overlap = gpu.overlap;
   launch_following(gpu.overlap, 1, query_norm_kernel, dim3(static_cast<unsigned>(n)),
-                   dim3(kThreads), 0, stream, args.q_raw.data, args.q_raw.stride, args.norm,
-                   static_cast<int>(lora), args.eps, gpu.overlap, qr);
+                   dim3(unit_threads(lora)), static_cast<size_t>(lora) * 4, stream, args.q_raw.data,
+                   args.q_raw.stride, args.norm, static_cast<int>(lora), args.eps,
+                   units_aligned(args.q_raw.data, args.q_raw.stride),
+                   units_aligned(args.norm, lora), gpu.overlap, qr);
   uint16_t* raw = nullptr;
   if (args.index_wq != nullptr) {
     raw = cut.take<uint16_t>(n * args.index_wq->n());
@@ -332,6 +282,9 @@ void launch_query(const ops::QueryArgs& args, ops::Ops::Scratch scratch, const G
     job.iq = args.iq.data;
     job.iq_stride = args.iq.stride;
     job.index_heads = static_cast<int32_t>(args.index_wq->n() / args.d_index);
+    job.index_items = (job.index_heads * (args.d_index / kUnitChannels) + 31) / 32;
+    job.wide_iq = reinterpret_cast<uintptr_t>(args.iq.data) % 4 == 0 && args.iq.stride % 4 == 0 &&
+                  args.d_index % 128 == 0;
   }
   ops::LinearArgs linear;
   linear.weight = args.wq;
@@ -344,11 +297,16 @@ void launch_query(const ops::QueryArgs& args, ops::Ops::Scratch scratch, const G
     linear.y = {raw, n, args.index_wq->n()};
     launch_linear(linear, cut.rest(), gpu, stream);
   }
-  const int64_t pairs = static_cast<int64_t>(job.n_heads) * args.d_rope / 2;
-  const int64_t items = n * (job.index_heads + (pairs + 31) / 32);
-  launch_following(gpu.overlap, 1, query_rope_kernel,
-                   dim3(static_cast<unsigned>((items + kWarps - 1) / kWarps)), dim3(kThreads), 0,
-                   stream, job);
+  // Units of q where rows, heads and what rotates of them begin at multiples of 16 bytes.
+  const bool wide = units_aligned(args.q.data, args.q.stride) &&
+                    units_aligned(args.rope, args.d_rope) && args.d_head % kUnitChannels == 0;
+  const int per_warp = wide ? 32 * 4 : 32;
+  const int pairs = job.n_heads * args.d_rope / 2;
+  const int items = job.index_items + (pairs + per_warp - 1) / per_warp;
+  launch_following(
+      gpu.overlap, 1, wide ? query_rope_kernel<4> : query_rope_kernel<1>,
+      dim3(static_cast<unsigned>(n), static_cast<unsigned>((items + kRopeWarps - 1) / kRopeWarps)),
+      dim3(kRopeWarps * 32), 0, stream, job);
 }
 
 }  // namespace hadal::cuda

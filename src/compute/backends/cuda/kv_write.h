@@ -9,7 +9,7 @@ namespace hadal::cuda {
 
 // What a layer writes to the cache, and its queries (docs/model.md 3.4 to 3.6). Everything but the
 // matrix products keeps the reference's order, so that records are equal to the bit for equal
-// products.
+// products. Shapes: widths are multiples of 32; latents and q_lora up to 8,192, d_head up to 6,144.
 void launch_latent_write(const ops::LatentArgs& args, const Gpu& gpu, cudaStream_t stream);
 
 // Both give the rest of their scratch to launch_linear: a workspace needs these bytes and the

@@ -1,9 +1,12 @@
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "base/core/check.h"
 #include "compute/backends/cuda/async_copy.cuh"
+#include "compute/backends/cuda/channels.cuh"
 #include "compute/backends/cuda/elements.cuh"
+#include "compute/backends/cuda/route_kernel.cuh"
 #include "compute/backends/cuda/rows_ops.h"
 #include "compute/ops/step_batch.h"
 
@@ -12,7 +15,6 @@ namespace {
 
 constexpr int kMaxPairs = 128;  // rotary pairs of a head
 constexpr int kMaxStreams = 8;  // hc_mult
-constexpr int kMaxChosen = 32;  // experts per row
 
 struct Frequencies {
   float value[kMaxPairs];
@@ -45,71 +47,6 @@ __global__ void embed_kernel(const int32_t* ids, const uint16_t* table, int64_t 
     for (int32_t c = 0; c < n_streams; ++c) *reinterpret_cast<V*>(to + c * d + i) = v;
   }
   if (threadIdx.x < n_streams) pre[t * n_streams + threadIdx.x] = threadIdx.x == 0 ? 1.0f : 0.0f;
-}
-
-struct Choice {
-  float value;
-  int expert;  // INT_MAX: none
-};
-__device__ __forceinline__ bool before(const Choice& a, const Choice& b) {
-  if (b.expert == INT_MAX) return true;
-  if (a.expert == INT_MAX) return false;
-  return a.value != b.value ? a.value > b.value : a.expert < b.expert;
-}
-
-// One block a row: scores by all threads, the choice by the first warp. The k-th best is found k
-// times, so that the order of choice (the order of the weights' sum) is known.
-__global__ void route_kernel(const float* logits, int64_t stride, int32_t n_experts,
-                             const float* bias_text, const float* bias_image, const uint8_t* image,
-                             int32_t top_k, bool normalise, float scaling, int32_t* expert,
-                             int64_t expert_stride, float* weight, int64_t weight_stride,
-                             bool overlap) {
-  extern __shared__ float shared[];
-  expect_weights(overlap, bias_text, n_experts * 4);
-  expect_weights(overlap, bias_image, n_experts * 4);
-  follow_previous(overlap);
-  float* score = shared;
-  float* select = shared + n_experts;
-  const int64_t t = blockIdx.x;
-  const float* bias = image[t] != 0 && bias_image != nullptr ? bias_image : bias_text;
-  for (int e = threadIdx.x; e < n_experts; e += blockDim.x) {
-    const double x = logits[t * stride + e];
-    const double softplus = x > 30.0 ? x : log1p(exp_f64(x));
-    score[e] = static_cast<float>(sqrt(softplus));
-    const float s = __fadd_rn(score[e], bias[e]);
-    select[e] = s == s ? s : -INFINITY;
-  }
-  __syncthreads();
-  if (threadIdx.x >= 32) return;
-  const int lane = static_cast<int>(threadIdx.x);
-  int chosen = INT_MAX;  // lane k holds the k-th choice
-  for (int k = 0; k < top_k; ++k) {
-    Choice best = {0, INT_MAX};
-    for (int e = lane; e < n_experts; e += 32) {
-      const Choice c = {select[e], e};
-      if (select[e] == select[e] && before(c, best)) best = c;  // a taken one is NaN
-    }
-    for (int step = 16; step > 0; step /= 2) {
-      const Choice other = {__shfl_xor_sync(0xFFFFFFFFu, best.value, step),
-                            __shfl_xor_sync(0xFFFFFFFFu, best.expert, step)};
-      if (before(other, best)) best = other;
-    }
-    if (lane == k) chosen = best.expert;
-    if (lane == best.expert % 32) select[best.expert] = NAN;
-    __syncwarp();
-  }
-  const float own = chosen != INT_MAX ? score[chosen] : 0.0f;
-  float sum = 0;
-  for (int k = 0; k < top_k; ++k) sum = __fadd_rn(sum, __shfl_sync(0xFFFFFFFFu, own, k));
-  int place = 0;  // in ascending order of experts
-  for (int k = 0; k < top_k; ++k) {
-    const int other = __shfl_sync(0xFFFFFFFFu, chosen, k);
-    if (other < chosen) ++place;
-  }
-  if (lane >= top_k) return;
-  const float w = normalise ? __fdiv_rn(own, __fadd_rn(sum, 1e-20f)) : own;
-  expert[t * expert_stride + place] = chosen;
-  weight[t * weight_stride + place] = __fmul_rn(w, scaling);
 }
 
 struct GatherParams {
@@ -241,10 +178,12 @@ __global__ void apply_kernel(const uint8_t* image, int32_t n_streams, int32_t d,
     h[i] = bf16_from_float(__fadd_rn(bf16_to_float(h[i]), __fmul_rn(bf16_to_float(v[i]), gate)));
 }
 
-// One block a row: collapse into shared memory, the first warp adds the squares up.
-__global__ void final_norm_kernel(const int32_t* index, int32_t n_streams, int32_t d,
-                                  const uint16_t* streams, const float* pre, const uint16_t* norm,
-                                  float eps, uint16_t* x, int64_t x_stride, bool overlap) {
+// A row of any shape, a block each: collapse into shared memory, the first warp adds the squares
+// up.
+__global__ void final_norm_plain_kernel(const int32_t* index, int32_t n_streams, int32_t d,
+                                        const uint16_t* streams, const float* pre,
+                                        const uint16_t* norm, float eps, uint16_t* x,
+                                        int64_t x_stride, bool overlap) {
   extern __shared__ uint16_t row[];
   __shared__ float scale;
   expect_weights(overlap, norm, d * 2);
@@ -264,14 +203,48 @@ __global__ void final_norm_kernel(const int32_t* index, int32_t n_streams, int32
       const float v = bf16_to_float(row[i]);
       return __fmul_rn(v, v);
     });
-    if (threadIdx.x == 0)
-      scale = __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(__fdiv_rn(sum, static_cast<float>(d)), eps)));
+    if (threadIdx.x == 0) scale = rms_factor(sum, d, eps);
   }
   __syncthreads();
   uint16_t* out = x + static_cast<int64_t>(blockIdx.x) * x_stride;
   for (int i = static_cast<int>(threadIdx.x); i < d; i += static_cast<int>(blockDim.x))
     out[i] =
         bf16_from_float(__fmul_rn(bf16_to_float(norm[i]), __fmul_rn(bf16_to_float(row[i]), scale)));
+}
+
+// Four streams of aligned rows: a block a row, a thread a unit of it.
+constexpr int kFinalThreads = 640;
+__global__ void __launch_bounds__(kFinalThreads, 3)
+    final_norm_kernel(const int32_t* index, int32_t d, const uint16_t* streams, const float* pre,
+                      const uint16_t* norm, float eps, uint16_t* x, int64_t x_stride,
+                      bool overlap) {
+  extern __shared__ __align__(16) float squares[];  // [d]
+  __shared__ float scale;
+  expect_weights(overlap, norm, d * 2);
+  follow_previous(overlap);
+  const int at = static_cast<int>(threadIdx.x) * kUnitChannels;
+  const int64_t t = index[blockIdx.x];
+  uint4 h = {};
+  if (at < d) {
+    const uint16_t* from = streams + t * 4 * d + at;
+    uint4 in[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) in[j] = *reinterpret_cast<const uint4*>(from + j * d);
+    float factor[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) factor[j] = pre[t * 4 + j];
+    h = collapse_unit(in, factor);
+    store_squares(squares + at, h);
+  }
+  __syncthreads();
+  if (threadIdx.x < 32) {
+    const float sum = sum_terms(squares, d);
+    if (threadIdx.x == 0) scale = rms_factor(sum, d, eps);
+  }
+  __syncthreads();
+  if (at >= d) return;
+  const uint4 weight = *reinterpret_cast<const uint4*>(norm + at);
+  store_word(x + static_cast<int64_t>(blockIdx.x) * x_stride + at, norm_unit(h, weight, scale));
 }
 
 bool aligned(const void* p, int64_t row_bytes, uintptr_t to) {
@@ -314,14 +287,36 @@ void launch_embed_streams(const ops::EmbedArgs& args, const Gpu& gpu, cudaStream
 void launch_route(const ops::RouteArgs& args, const Gpu& gpu, cudaStream_t stream) {
   if (args.n_rows == 0) return;
   const auto n_experts = static_cast<int32_t>(args.logits.n_cols);
-  HADAL_CHECK(args.top_k <= kMaxChosen && args.top_k <= n_experts && n_experts <= 6000,
+  HADAL_CHECK(args.top_k >= 1 && args.top_k <= kMaxChosen && args.top_k <= n_experts &&
+                  n_experts <= kMaxItems * kRouteThreads,
               "experts per row");
-  launch_following(gpu.overlap, 1, route_kernel, dim3(static_cast<unsigned int>(args.n_rows)),
-                   dim3(128), static_cast<size_t>(n_experts) * 2 * sizeof(float), stream,
-                   args.logits.data, args.logits.stride, n_experts, args.bias, args.bias_image,
-                   args.rows->image, args.top_k, args.normalise && args.top_k > 1, args.scaling,
-                   args.expert.data, args.expert.stride, args.weight.data, args.weight.stride,
-                   gpu.overlap);
+  // A thread an expert where multiprocessors are idle; else three, which share the choice.
+  constexpr int kManyItems = 3;
+  const bool few = args.n_rows <= 4 * gpu.sm_count && n_experts <= kRouteThreads;
+  const int items = few ? 1 : n_experts <= kManyItems * kRouteThreads ? kManyItems : kMaxItems;
+  const auto kernel = items == 1            ? route_kernel<1>
+                      : items == kManyItems ? route_kernel<kManyItems>
+                                            : route_kernel<kMaxItems>;
+  const int threads = ((n_experts + items - 1) / items + 31) / 32 * 32;
+  const auto top_k = static_cast<uint32_t>(args.top_k);
+  const auto shared = static_cast<size_t>(threads / 32) * top_k * (8 + 4);
+  const RouteJob job = {.logits = args.logits.data,
+                        .stride = args.logits.stride,
+                        .n_experts = n_experts,
+                        .bias_text = args.bias,
+                        .bias_image = args.bias_image,
+                        .image = args.rows->image,
+                        .top_k = args.top_k,
+                        .lane_bits = std::bit_width(32u / top_k) - 1,
+                        .normalise = args.normalise && args.top_k > 1,
+                        .scaling = args.scaling,
+                        .expert = args.expert.data,
+                        .expert_stride = args.expert.stride,
+                        .weight = args.weight.data,
+                        .weight_stride = args.weight.stride,
+                        .overlap = gpu.overlap};
+  launch_following(gpu.overlap, 1, kernel, dim3(static_cast<unsigned int>(args.n_rows)),
+                   dim3(static_cast<unsigned int>(threads)), shared, stream, job);
 }
 
 void launch_engram_gather(const ops::GatherArgs& args, const Gpu& gpu, cudaStream_t stream) {
@@ -369,14 +364,25 @@ void launch_engram_apply(const ops::EngramArgs& args, const Gpu& gpu, cudaStream
 
 void launch_final_norm(const ops::FinalArgs& args, const Gpu& gpu, cudaStream_t stream) {
   if (args.n == 0) return;
-  const auto bytes = static_cast<size_t>(args.d_hidden) * sizeof(uint16_t);
+  const auto d = static_cast<int32_t>(args.d_hidden);
+  const dim3 grid(static_cast<unsigned int>(args.n));
+  if (args.n_streams == 4 && d % 32 == 0 && d <= kFinalThreads * kUnitChannels &&
+      units_aligned(args.streams, d) && units_aligned(args.norm, d) &&
+      units_aligned(args.x.data, args.x.stride)) {
+    const int threads = (d / kUnitChannels + 31) / 32 * 32;
+    launch_following(gpu.overlap, 1, final_norm_kernel, grid,
+                     dim3(static_cast<unsigned int>(threads)), static_cast<size_t>(d) * 4, stream,
+                     args.index, d, args.streams, args.pre, args.norm, args.eps, args.x.data,
+                     args.x.stride, gpu.overlap);
+    return;
+  }
+  const auto bytes = static_cast<size_t>(d) * sizeof(uint16_t);
   HADAL_CHECK(bytes <= gpu.smem_optin, "a hidden size above 110,000");
   if (bytes > (48u << 10))
-    cudaFuncSetAttribute(final_norm_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+    cudaFuncSetAttribute(final_norm_plain_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                          static_cast<int>(bytes));
-  launch_following(gpu.overlap, 1, final_norm_kernel, dim3(static_cast<unsigned int>(args.n)),
-                   dim3(512), bytes, stream, args.index, args.n_streams,
-                   static_cast<int32_t>(args.d_hidden), args.streams, args.pre, args.norm, args.eps,
+  launch_following(gpu.overlap, 1, final_norm_plain_kernel, grid, dim3(512), bytes, stream,
+                   args.index, args.n_streams, d, args.streams, args.pre, args.norm, args.eps,
                    args.x.data, args.x.stride, gpu.overlap);
 }
 
