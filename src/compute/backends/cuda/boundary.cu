@@ -56,21 +56,20 @@ bool aligned(const void* p, int64_t stride) {
   return reinterpret_cast<uintptr_t>(p) % 16 == 0 && stride * 2 % 16 == 0;
 }
 
-void launch_rows(const BoundaryTerms& p, int64_t n, bool overlap, const Gpu& gpu,
-                 cudaStream_t stream) {
+void launch_rows(const BoundaryTerms& p, int64_t n, const Gpu& gpu, cudaStream_t stream) {
   HADAL_CHECK(aligned(p.streams, p.d) && aligned(p.y, p.y_stride) && aligned(p.h, p.h_stride) &&
                   aligned(p.tap, p.tap_stride) && aligned(p.norm, 0),
               "a boundary's rows begin at multiples of 16 bytes");
   // Up to here a cluster per row is faster: one row is spread over eight multiprocessors.
-  constexpr int64_t kFewRows = 16;
+  constexpr int64_t kFewRows = 64;
   if (n > kFewRows) {
     const int64_t blocks = std::min<int64_t>(n, std::max(1, gpu.sm_count));
-    launch_following(overlap, 1, boundary_block_kernel, dim3(static_cast<unsigned>(blocks)),
+    launch_following(p.overlap, 1, boundary_block_kernel, dim3(static_cast<unsigned>(blocks)),
                      dim3(kBlockThreads), 0, stream, p, n);
     return;
   }
   const auto slices = static_cast<unsigned>(MixShape{p.d}.n_slices());
-  launch_following(overlap, slices, boundary_cluster_kernel,
+  launch_following(p.overlap, slices, boundary_cluster_kernel,
                    dim3(static_cast<unsigned>(n) * slices), dim3(kClusterThreads), 0, stream, p);
 }
 
@@ -139,13 +138,13 @@ void launch_boundary(const ops::BoundaryArgs& args, ops::Ops::Scratch scratch, c
   const BoundaryTerms p = terms_of(args, forks ? branch->scratch() : scratch, gpu);
   const int64_t n = std::max({p.n_rows, p.n_expand, p.n_mix});
   if (n == 0) return;
-  const bool joined = branch != nullptr && branch->join(stream);
+  if (branch != nullptr) branch->join(stream);
   if (!mix_is_packed(args.n_streams, args.d_hidden)) {
     boundary_plain_kernel<<<static_cast<unsigned>(n), kPlainThreads, 0, stream>>>(p);
     return;
   }
-  // Overlap is between a kernel and the one before it: behind a join there are two.
-  launch_rows(p, n, gpu.overlap && !joined, gpu, stream);
+  // Behind a join there are two kernels in front, and the rows' kernel waits for both.
+  launch_rows(p, n, gpu, stream);
   if (p.mix == nullptr) return;
   if (!forks) return launch_mix(p, true, gpu, stream);
   launch_mix(p, false, gpu, branch->fork(stream));

@@ -141,14 +141,16 @@ __global__ void __launch_bounds__((kManyTiles ? kManyTilesWarps : kFewTilesWarps
 // The sum over all parts of a tile for one row and output: absent groups count as zero.
 __device__ __forceinline__ float sum_parts(const float* from, int n_groups) {
   constexpr int kPart = kTileRows * MixShape::kOutputs;
+  // One address and constant distances, not one address computed anew for each of 64 loads.
+  asm volatile("" : "+l"(from));
   float v[MixShape::kMaxSlices][MixShape::kParts][2];
 #pragma unroll
   for (int s = 0; s < MixShape::kMaxSlices; ++s) {
 #pragma unroll
-    for (int part = 0; part < MixShape::kParts; ++part) {
+    for (int i = 0; i < 2; ++i) {
+      const int group = 2 * s + i;
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int group = 2 * s + i;
+      for (int part = 0; part < MixShape::kParts; ++part) {
         v[s][part][i] =
             group < n_groups ? __ldcg(from + (group * MixShape::kParts + part) * kPart) : 0;
       }
@@ -172,6 +174,7 @@ __global__ void __launch_bounds__(kFinishRows * 32)
   constexpr int kOut = MixShape::kOutputs;
   const int lane = threadIdx.x % 32, output = min(lane, kOut - 1);
   const int64_t t = static_cast<int64_t>(blockIdx.x) * kFinishRows + threadIdx.x / 32;
+  const SiteTerm site = site_term(p, 4, output);
   asm volatile("griddepcontrol.wait;" ::: "memory");
   if (t >= p.n_mix) return;
   const int64_t tile = t / kTileRows;
@@ -180,7 +183,7 @@ __global__ void __launch_bounds__(kFinishRows * 32)
   const float mean = __fdiv_rn(__ldcg(p.squares + t), static_cast<float>(4 * p.d));
   const float r = __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(mean, p.norm_eps)));
   const float m = __fmul_rn(sum_parts(from, shape.n_groups()), r);
-  const float logit = lane < kOut ? mix_term(p, t, 4, output, m) : 0;
+  const float logit = lane < kOut ? mix_term(p, t, 4, output, m, site) : 0;
   float top = fmaxf(logit, __shfl_xor_sync(kAll, logit, 1));
   top = fmaxf(top, __shfl_xor_sync(kAll, top, 2));
   const float e = expf(logit - top);

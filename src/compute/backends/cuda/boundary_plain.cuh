@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(kPlainThreads) boundary_plain_kernel(BoundaryT
   }
   __syncthreads();
   for (int i = threadIdx.x; i < 2 * c + c * c; i += kPlainThreads)
-    logits[i] = mix_term(p, t, c, i, logits[i]);
+    logits[i] = mix_term(p, t, c, i, logits[i], site_term(p, c, i));
   __syncthreads();
   if (threadIdx.x != 0) return;
   const float* comb = logits + 2 * c;

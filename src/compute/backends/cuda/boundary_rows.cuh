@@ -1,42 +1,14 @@
 #pragma once
 
-#include <cooperative_groups.h>
-
 #include "compute/backends/cuda/async_copy.cuh"
 #include "compute/backends/cuda/boundary_terms.cuh"
-#include "compute/backends/cuda/elements.cuh"
+#include "compute/backends/cuda/channels.cuh"
 #include "compute/backends/cuda/mix_pack.h"
 
 // Expand, tap, collapse and norm of a packed shape: one thread per unit, 8 channels of all streams.
 namespace hadal::cuda {
 
-inline constexpr int kUnitChannels = 8;
 inline constexpr int kSliceUnits = MixShape::kSliceChannels / kUnitChannels;
-
-// Eight bf16 channels of one stream.
-struct Channels {
-  float v[kUnitChannels];
-};
-__device__ __forceinline__ Channels widen(uint4 bits) {
-  Channels c;
-  const uint32_t words[4] = {bits.x, bits.y, bits.z, bits.w};
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    c.v[2 * i] = bf16_low(words[i]);
-    c.v[2 * i + 1] = bf16_high(words[i]);
-  }
-  return c;
-}
-// Nearest even, two at a time; a NaN becomes the canonical one.
-__device__ __forceinline__ uint32_t narrow_pair(float low, float high) {
-  uint32_t bits;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
-  return bits;
-}
-__device__ __forceinline__ uint4 narrow(const Channels& c) {
-  return make_uint4(narrow_pair(c.v[0], c.v[1]), narrow_pair(c.v[2], c.v[3]),
-                    narrow_pair(c.v[4], c.v[5]), narrow_pair(c.v[6], c.v[7]));
-}
 
 // One unit of a row in the order of the reference: X, then what is wanted of the new X.
 __device__ __forceinline__ void expand_unit(uint4 (&x)[4], uint4 y, const float* post,
@@ -56,18 +28,6 @@ __device__ __forceinline__ void expand_unit(uint4 (&x)[4], uint4 y, const float*
     }
     x[k] = narrow(next);
   }
-}
-__device__ __forceinline__ uint4 collapse_unit(const uint4 (&x)[4], const float* pre) {
-  Channels s = widen(x[0]);
-#pragma unroll
-  for (int i = 0; i < kUnitChannels; ++i) s.v[i] = __fmul_rn(s.v[i], pre[0]);
-#pragma unroll
-  for (int j = 1; j < 4; ++j) {
-    const Channels a = widen(x[j]);
-#pragma unroll
-    for (int i = 0; i < kUnitChannels; ++i) s.v[i] = __fadd_rn(s.v[i], __fmul_rn(a.v[i], pre[j]));
-  }
-  return narrow(s);
 }
 __device__ __forceinline__ uint4 mean_unit(const uint4 (&x)[4]) {
   Channels s = widen(x[0]);
@@ -91,21 +51,18 @@ __device__ __forceinline__ float square_sum(uint4 bits) {
 __device__ __forceinline__ float square_sum(const uint4 (&x)[4]) {
   return (square_sum(x[0]) + square_sum(x[1])) + (square_sum(x[2]) + square_sum(x[3]));
 }
-__device__ __forceinline__ uint4 norm_unit(uint4 h, uint4 weight, float r) {
-  const Channels a = widen(h), w = widen(weight);
-  Channels out;
-#pragma unroll
-  for (int i = 0; i < kUnitChannels; ++i) out.v[i] = __fmul_rn(w.v[i], __fmul_rn(a.v[i], r));
-  return narrow(out);
-}
-
 // Sum of squares of lane `lane` of 8 of a slice of `n_units` units: the units lane, lane + 8, ...
-// in order. The lanes are then added pairwise, and the slices in order.
+// in order. The lanes are then added pairwise, and the slices in order. What is absent adds 0.
 __device__ __forceinline__ float2 lane_squares(const float2* units, int n_units, int lane) {
-  float2 s = make_float2(0, 0);
-  for (int u = lane; u < n_units; u += 8) {
-    s.x += units[u].x;
-    s.y += units[u].y;
+  constexpr int kEach = kSliceUnits / 8;
+  float2 own[kEach], s = make_float2(0, 0);
+#pragma unroll
+  for (int i = 0; i < kEach; ++i)
+    own[i] = lane + 8 * i < n_units ? units[lane + 8 * i] : make_float2(0, 0);
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    s.x += own[i].x;
+    s.y += own[i].y;
   }
 #pragma unroll
   for (int step = 4; step > 0; step /= 2) {
@@ -115,10 +72,14 @@ __device__ __forceinline__ float2 lane_squares(const float2* units, int n_units,
   return s;
 }
 __device__ __forceinline__ float2 add_slices(const float2* slices, int n) {
-  float2 total = slices[0];
-  for (int s = 1; s < n; ++s) {
-    total.x += slices[s].x;
-    total.y += slices[s].y;
+  float2 own[MixShape::kMaxSlices];
+#pragma unroll
+  for (int s = 0; s < MixShape::kMaxSlices; ++s) own[s] = s < n ? slices[s] : make_float2(0, 0);
+  float2 total = own[0];
+#pragma unroll
+  for (int s = 1; s < MixShape::kMaxSlices; ++s) {
+    total.x += own[s].x;
+    total.y += own[s].y;
   }
   return total;
 }
@@ -145,9 +106,9 @@ struct RowUnit {
       uint16_t* row = p.streams + t * 4 * p.d + at;
       expand_unit(x, y, w, w + 4);
 #pragma unroll
-      for (int j = 0; j < 4; ++j) *reinterpret_cast<uint4*>(row + j * p.d) = x[j];
+      for (int j = 0; j < 4; ++j) store_word(row + j * p.d, x[j]);
     }
-    if (p.taps(t)) *reinterpret_cast<uint4*>(p.tap + t * p.tap_stride + at) = mean_unit(x);
+    if (p.taps(t)) store_word(p.tap + t * p.tap_stride + at, mean_unit(x));
     if (p.collapses(t)) {
       h = collapse_unit(x, w + 20);
       squares.x = square_sum(h);
@@ -160,7 +121,7 @@ struct RowUnit {
     if (!p.collapses(t) || !exists) return;
     const float mean = __fdiv_rn(total.x, static_cast<float>(p.d));
     const float r = __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(mean, p.norm_eps)));
-    *reinterpret_cast<uint4*>(p.h + t * p.h_stride + at) = norm_unit(h, weight, r);
+    store_word(p.h + t * p.h_stride + at, norm_unit(h, weight, r));
   }
 };
 
@@ -172,43 +133,71 @@ __device__ __forceinline__ float fetch_coefficient(const BoundaryTerms& p, int64
   return 0;
 }
 
-// Few rows: a cluster of blocks per row, one block per slice.
+// Eight bytes to the shared memory of block `rank` of the cluster, at what `to` and `barrier` are
+// there: they count on that block's barrier when they have arrived.
+__device__ __forceinline__ void tell_block(float2* to, uint64_t* barrier, int rank, float2 value) {
+  uint32_t there, barrier_there;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared_address(to)), "r"(rank));
+  asm("mapa.shared::cluster.u32 %0, %1, %2;"
+      : "=r"(barrier_there)
+      : "r"(shared_address(barrier)), "r"(rank));
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::
+          "r"(there),
+      "f"(value.x), "f"(value.y), "r"(barrier_there)
+      : "memory");
+}
+
+// Few rows: a cluster of blocks per row, one block per slice. Each tells all what its slice sums up
+// to: the copies carry their own arrival, so that nobody waits for older writes.
 inline constexpr int kClusterThreads = 96;  // kSliceUnits in whole warps
 __global__ void __launch_bounds__(kClusterThreads) boundary_cluster_kernel(BoundaryTerms p) {
-  namespace cg = cooperative_groups;
   __shared__ float2 units[kSliceUnits];
-  __shared__ float2 slices[MixShape::kMaxSlices];
+  __shared__ __align__(16) float2 slices[MixShape::kMaxSlices];
+  __shared__ __align__(8) uint64_t told;
   __shared__ float coefficients[24];
-  expect_weights(p.overlap, p.norm, static_cast<int>(p.d) * 2);
-  if (p.overlap) wait_for_previous();
-  let_next_start();
-  const cg::cluster_group cluster = cg::this_cluster();
-  const int n_slices = static_cast<int>(cluster.num_blocks());
-  const int slice = static_cast<int>(cluster.block_rank());
+  const int me = static_cast<int>(threadIdx.x);
+  int n_slices, slice;
+  asm("mov.u32 %0, %%cluster_nctaid.x;" : "=r"(n_slices));
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(slice));
   const int n_units = min(kSliceUnits, static_cast<int>(p.d / kUnitChannels) - slice * kSliceUnits);
-  const int64_t t = blockIdx.x / n_slices;
+  const int64_t t = blockIdx.x / static_cast<unsigned>(n_slices);
+  const bool sums_up = p.collapses(t) || p.mixes(t);  // the same in all blocks of the row
+  if (me == 0) {
+    barrier_init(&told, 1);
+    barrier_init_done();
+    barrier_arrive_expect(&told, static_cast<uint32_t>(n_slices * sizeof(float2)));
+  }
+  // Who has arrived may be told.
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
   RowUnit unit = {};
-  unit.at =
-      static_cast<int64_t>(slice * kSliceUnits + static_cast<int>(threadIdx.x)) * kUnitChannels;
-  unit.exists = static_cast<int>(threadIdx.x) < n_units;
-  unit.fetch(p, t);
+  unit.at = static_cast<int64_t>(slice * kSliceUnits + me) * kUnitChannels;
+  unit.exists = me < n_units;
   if (unit.exists && p.collapses(t))
     unit.weight = *reinterpret_cast<const uint4*>(p.norm + unit.at);
-  if (threadIdx.x < 24) coefficients[threadIdx.x] = fetch_coefficient(p, t);
-  const bool sums_up = p.collapses(t) || p.mixes(t);  // the same in all blocks of the row
-  if (sums_up) cluster.barrier_arrive();
+  if (p.overlap) wait_for_previous();
+  let_next_start();
+  unit.fetch(p, t);
+  if (me < 24) coefficients[me] = fetch_coefficient(p, t);
   __syncthreads();
   const float2 squares = unit.work(p, t, coefficients);
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
   if (!sums_up) return;
-  if (unit.exists) units[threadIdx.x] = squares;
+  if (unit.exists) units[me] = squares;
   __syncthreads();
-  float2 sums = {};
-  if (threadIdx.x < 32) sums = lane_squares(units, n_units, threadIdx.x % 8);
-  cluster.barrier_wait();  // all blocks of the row run: their memory may be written
-  // Lane s of the first warp tells block s.
-  if (static_cast<int>(threadIdx.x) < n_slices)
-    *cluster.map_shared_rank(&slices[slice], threadIdx.x) = sums;
-  cluster.sync();
+  if (me < 32) {
+    const float2 sums = lane_squares(units, n_units, me % 8);
+    if (n_slices == 1) {
+      if (me == 0) slices[0] = sums;
+    } else if (me < n_slices) {
+      tell_block(&slices[slice], &told, me, sums);
+    }
+  }
+  if (n_slices == 1) {  // the launch has no clusters
+    __syncthreads();
+  } else {
+    barrier_wait(&told, 0);
+  }
   unit.finish(p, t, add_slices(slices, n_slices));
 }
 

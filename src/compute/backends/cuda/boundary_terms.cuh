@@ -81,10 +81,18 @@ __device__ __forceinline__ void sinkhorn(float (&a)[C * C], int iterations, floa
   for (int i = 0; i < C * C; ++i) a[i] *= u[i / C] * v[i % C];
 }
 
-// Term i of 2 C + C C from its mixed value: writes pre or post, or returns the logit of comb.
-__device__ __forceinline__ float mix_term(const BoundaryTerms& p, int64_t t, int c, int i,
-                                          float m) {
-  const float logit = __fadd_rn(__fmul_rn(m, p.scale[i < c ? 0 : i < 2 * c ? 1 : 2]), p.base[i]);
+// What a site adds to term i of 2 C + C C.
+struct SiteTerm {
+  float scale, base;
+};
+__device__ __forceinline__ SiteTerm site_term(const BoundaryTerms& p, int c, int i) {
+  return {p.scale[i < c ? 0 : i < 2 * c ? 1 : 2], p.base[i]};
+}
+
+// Term i from its mixed value: writes pre or post, or returns the logit of comb.
+__device__ __forceinline__ float mix_term(const BoundaryTerms& p, int64_t t, int c, int i, float m,
+                                          SiteTerm site) {
+  const float logit = __fadd_rn(__fmul_rn(m, site.scale), site.base);
   if (i < c) p.pre[t * c + i] = __fadd_rn(sigmoid(logit), p.hc_eps);
   if (i >= c && i < 2 * c) p.post[t * c + i - c] = 2.0f * sigmoid(logit);
   return logit;

@@ -17,10 +17,12 @@ namespace hadal::cuda {
 //   boundary: rows -> products of the sub-layer ... -> boundary: rows -> ...
 //                  \-> mix -> finish -----------------/
 //
-// At most one branch is open: every boundary joins the one before it first. Between a fork and its
-// join the branch reads the streams, which only boundaries (and Engram behind one of them) write,
-// and writes pre, post and comb, which only boundaries and the step's end read. Its sums lie in
-// memory of its own, since the ops beside it use the step's scratch.
+// At most one branch is open: every boundary joins the one before it first. Its rows overlap with
+// both kernels in front of them (the recording's two edges are programmatic, and the kernel's wait
+// is for both; finish waits for mix). Between a fork and its join the branch reads the streams,
+// which only boundaries (and Engram behind one of them) write, and writes pre, post and comb, which
+// only boundaries and the step's end read. Its sums lie in memory of its own, since the ops beside
+// it use the step's scratch.
 //
 // Thread safety: any thread; recordings at the same time are allowed, one of them gets the branch.
 // Recordings that forked are played one after the other: they share the branch's memory.
