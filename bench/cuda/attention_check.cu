@@ -241,7 +241,7 @@ void check_commit(Machine& m, World& w, const std::string& tag) {
 
 void check_all(Machine& m, const std::string& tag, const Dims& dims,
                const std::vector<SeqSpec>& specs, int32_t n_blocks) {
-  World w(dims, specs, n_blocks, 7 + specs.size());
+  World w(dims, specs, n_blocks, 7 + specs.size(), true);
   check_latents(m, w, tag);
   check_query(m, w, tag);
   Search s(w);
@@ -260,7 +260,7 @@ void check_all(Machine& m, const std::string& tag, const Dims& dims,
 void check_rows_alone(Machine& m, const Dims& dims) {
   std::vector<SeqSpec> specs;
   for (int32_t i = 0; i < 64; ++i) specs.push_back({700 + 37 * i, i % 3 == 0 ? 3 : 1});
-  World w(dims, specs, 4096, 3);
+  World w(dims, specs, 4096, 3, true);
   Search s(w);
   s.run(m, true, true, false);
   m.sync("index_select");

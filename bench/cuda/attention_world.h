@@ -72,6 +72,7 @@ struct SeqSpec {
 struct World {
   Dims dims;
   Draw draw;
+  bool rough;
   ops::KvLayouts layouts;
   std::unique_ptr<Twin<uint8_t>> slabs, slots;
   ops::StepBatch batch;
@@ -82,8 +83,10 @@ struct World {
   std::unique_ptr<Twin<uint32_t>> tables;
 
   // `n_blocks` slabs are dealt to the sequences in turn; more than there are: shared.
-  World(const Dims& d, const std::vector<SeqSpec>& specs, int32_t n_blocks, uint64_t seed)
-      : dims(d), draw(seed) {
+  // `rough`: some keys and queries have groups of very unlike scales.
+  World(const Dims& d, const std::vector<SeqSpec>& specs, int32_t n_blocks, uint64_t seed,
+        bool rough_scales = false)
+      : dims(d), draw(seed), rough(rough_scales) {
     ops::KvShape shape;
     shape.n_layers = 1;
     shape.window = d.window;
@@ -135,11 +138,19 @@ struct World {
     for (int64_t i = 0; i < n * dims.index_heads; ++i) {
       uint8_t* r = out.data() + i * bytes;
       formats::pack_key(draw.bf16(dims.d_index).data(), dims.d_index, r, r + dims.d_index / 2);
+      if (rough && draw.bits() % 64 == 0) roughen(r + dims.d_index / 2);
     }
     return out;
   }
 
  private:
+  // One group's scale of a record: up to 16 times as large or as small, or far away.
+  void roughen(uint8_t* scales) {
+    uint8_t& one = scales[draw.bits() % static_cast<uint32_t>(dims.d_index / 32)];
+    const auto by = static_cast<int>(draw.bits() % 9) - 4;
+    one = static_cast<uint8_t>(draw.bits() % 16 == 0 ? 127 + 12 * by : one + by);
+  }
+
   // Records are drawn for 64 entries and varied by their place, which is quick.
   void fill_slabs(int32_t n_blocks) {
     const ops::KvSource& s = layouts.kv.sources[0];
@@ -166,8 +177,9 @@ struct World {
           to[i] = static_cast<uint8_t>(to[i] ^ draw.bits());
         for (int64_t i = 0; i < s.key_code_bytes; i += 2)
           codes[i] = static_cast<uint8_t>(codes[i] ^ draw.bits());
-        std::copy(scale[from].begin(), scale[from].end(),
-                  slab + s.key_scale_offset + e * s.key_scale_bytes);
+        uint8_t* scales = slab + s.key_scale_offset + e * s.key_scale_bytes;
+        std::copy(scale[from].begin(), scale[from].end(), scales);
+        if (rough && draw.bits() % 97 == 0) roughen(scales);
       }
     }
     slabs = std::make_unique<Twin<uint8_t>>(std::move(host));

@@ -147,10 +147,15 @@ constexpr int64_t rank_stride(int64_t entries) {
   return (entries + 63) / 64 * 64;
 }
 
+// Ranks and tops of a row.
+constexpr int64_t row_words(int64_t stride) {
+  return stride + stride / kTopGroup;
+}
+
 }  // namespace
 
 uint64_t index_select_scratch_bytes(const ops::Ops::Limits& limits) {
-  const uint64_t row = static_cast<uint64_t>(rank_stride(limits.max_end)) * 4;
+  const uint64_t row = static_cast<uint64_t>(row_words(rank_stride(limits.max_end))) * 4;
   return scratch_padded(
       std::max(row, std::min(kRankBytes, row * static_cast<uint64_t>(limits.max_rows))));
 }
@@ -161,14 +166,17 @@ void launch_index_select(const ops::IndexArgs& args, ops::Ops::Scratch scratch, 
   HADAL_CHECK(args.d_index % 32 == 0 && args.d_index <= 256, "index_select: index head width");
   IndexJob job = job_of(args, gpu);
   job.stride = std::max<int64_t>(rank_stride(args.rows->max_end / job.source.ratio), 64);
-  const auto fit = static_cast<int64_t>(std::min(scratch.bytes, kRankBytes)) / (job.stride * 4);
-  const int64_t tile = std::clamp<int64_t>(fit, 1, 1024);
+  const auto fit =
+      static_cast<int64_t>(std::min(scratch.bytes, kRankBytes)) / (row_words(job.stride) * 4);
+  const int64_t tile = std::min<int64_t>(std::clamp<int64_t>(fit, 1, 1024), args.n_rows);
   ScratchCutter cut(scratch);
-  job.ranks = cut.take<uint32_t>(std::min<int64_t>(tile, args.n_rows) * job.stride);
+  job.ranks = cut.take<uint32_t>(tile * row_words(job.stride));
+  job.tops = job.ranks + tile * job.stride;
+  const bool fast = index_mma_takes(job);
   for (int64_t first = 0; first < args.n_rows; first += tile) {
     const auto rows = static_cast<int>(std::min<int64_t>(tile, args.n_rows - first));
     job.first_row = static_cast<int32_t>(first);
-    if (index_mma_takes(job))
+    if (fast)
       launch_score_mma(job, rows, gpu, stream);
     else if (args.d_index <= 32)
       launch_score<1>(job, rows, gpu, stream);
@@ -176,7 +184,10 @@ void launch_index_select(const ops::IndexArgs& args, ops::Ops::Scratch scratch, 
       launch_score<4>(job, rows, gpu, stream);
     else
       launch_score<8>(job, rows, gpu, stream);
-    launch_select(job, rows, stream);
+    if (fast && index_pick_takes(job))
+      launch_pick(job, rows, stream);
+    else
+      launch_select(job, rows, stream);
   }
 }
 

@@ -4,6 +4,9 @@
 
 namespace hadal::cuda {
 
+// Neighbours whose largest rank is kept beside the ranks.
+inline constexpr int kTopGroup = 8;
+
 // A search launch as plain values. Scores are kept as ranks: unsigned numbers in the order of the
 // scores, 0 for -inf and for what is not a number.
 struct IndexJob {
@@ -21,6 +24,7 @@ struct IndexJob {
   int32_t* n_pool;
   uint32_t* ranks;  // [rows of the tile][stride]
   int64_t stride;
+  uint32_t* tops;  // [rows of the tile][stride / kTopGroup]: the largest ranks of so many, or null
   int32_t first_row;  // of the tile
   int32_t n_heads, d_index, top_k, pool_block, pool_blocks;
   float constant;  // (d_index * n_heads)^-0.5
