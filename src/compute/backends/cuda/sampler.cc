@@ -21,12 +21,6 @@ uint64_t bytes_of(const std::vector<T>& v) {
   return aligned(v.size() * sizeof(T));
 }
 
-// Such a row is decided by one largest value.
-bool is_streamed(const SampleTerms& t) {
-  const bool truncates = t.top_k > 0 || t.top_p < 1 || t.min_p > 0;
-  return t.n_edits == 0 && t.logprobs == 0 && (t.temperature <= 0 || !truncates);
-}
-
 }  // namespace
 
 core::Result<std::unique_ptr<ops::Sampler>> CudaSampler::make(const ops::SamplerShape& shape,
@@ -46,9 +40,7 @@ core::Result<std::unique_ptr<ops::Sampler>> CudaSampler::make(const ops::Sampler
   const auto vocab = static_cast<uint64_t>(shape.n_vocab);
   HADAL_TRY(made->counts_,
             device.allocate(slots * vocab * sizeof(uint32_t), device::Memory::kDevice));
-  HADAL_TRY(made->out_, device.allocate(rows * sizeof(ops::SampledToken), device::Memory::kDevice));
-  HADAL_TRY(made->host_out_,
-            device.allocate(rows * sizeof(ops::SampledToken), device::Memory::kHost));
+  HADAL_TRY(made->out_, device.allocate(rows * sizeof(ops::SampledToken), device::Memory::kHost));
   const cudaError_t prepared = prepare_sample(shape.n_vocab);
   if (prepared != cudaSuccess) return cuda_error("preparing the sampler", prepared);
   return std::unique_ptr<ops::Sampler>(std::move(made));
@@ -122,7 +114,9 @@ void CudaSampler::pack(std::span<const ops::SampleRow> rows) {
     words_.insert(words_.end(), row.allowed.begin(), row.allowed.end());
     terms_.push_back(t);
   }
-  const auto streamed = std::stable_partition(terms_.begin(), terms_.end(), is_streamed);
+  const auto streamed = std::stable_partition(
+      terms_.begin(), terms_.end(),
+      [&](const SampleTerms& t) { return sample_streams(t, shape_.n_vocab); });
   n_streamed_ = static_cast<int32_t>(streamed - terms_.begin());
 }
 
@@ -134,6 +128,18 @@ core::Status CudaSampler::sample(device::Matrix<const float> logits,
       "rows of a sampler");
   if (n_rows_ == 0) return {};
   pack(rows);
+  SampleArrays arrays = {.logits = logits.data,
+                         .stride = logits.stride,
+                         .n_vocab = shape_.n_vocab,
+                         .rows = nullptr,
+                         .edits = nullptr,
+                         .words = nullptr,
+                         .counts = reinterpret_cast<const uint32_t*>(counts_.data()),
+                         .out = reinterpret_cast<ops::SampledToken*>(out_.data())};
+  if (n_rows_ <= kGivenRows && n_streamed_ == n_rows_ && words_.empty()) {
+    launch_given(arrays, terms_, raw(stream));
+    return {};
+  }
   const uint64_t edits_at = bytes_of(terms_), words_at = edits_at + bytes_of(edits_);
   packed_.resize(words_at + bytes_of(words_));
   std::memcpy(packed_.data(), terms_.data(), terms_.size() * sizeof(SampleTerms));
@@ -143,22 +149,15 @@ core::Status CudaSampler::sample(device::Matrix<const float> logits,
     std::memcpy(packed_.data() + words_at, words_.data(), words_.size() * sizeof(uint32_t));
   HADAL_TRY_VOID(reserve(step_, packed_.size(), stream));
   device_.copy(stream, step_.data(), packed_.data(), packed_.size());
-  launch_sample({.logits = logits.data,
-                 .stride = logits.stride,
-                 .n_vocab = shape_.n_vocab,
-                 .rows = reinterpret_cast<const SampleTerms*>(step_.data()),
-                 .edits = reinterpret_cast<const LogitEdit*>(step_.data() + edits_at),
-                 .words = reinterpret_cast<const uint32_t*>(step_.data() + words_at),
-                 .counts = reinterpret_cast<const uint32_t*>(counts_.data()),
-                 .out = reinterpret_cast<ops::SampledToken*>(out_.data())},
-                n_streamed_, n_rows_ - n_streamed_, raw(stream));
-  device_.copy(stream, host_out_.data(), out_.data(), rows.size() * sizeof(ops::SampledToken));
+  arrays.rows = reinterpret_cast<const SampleTerms*>(step_.data());
+  arrays.edits = reinterpret_cast<const LogitEdit*>(step_.data() + edits_at);
+  arrays.words = reinterpret_cast<const uint32_t*>(step_.data() + words_at);
+  launch_sample(arrays, n_streamed_, n_rows_ - n_streamed_, raw(stream));
   return {};
 }
 
 std::span<const ops::SampledToken> CudaSampler::results() const {
-  return {reinterpret_cast<const ops::SampledToken*>(host_out_.data()),
-          static_cast<size_t>(n_rows_)};
+  return {reinterpret_cast<const ops::SampledToken*>(out_.data()), static_cast<size_t>(n_rows_)};
 }
 
 }  // namespace hadal::cuda

@@ -10,8 +10,9 @@
 
 namespace hadal::cuda {
 
-// The next token of each row on the GPU. Per-step arrays are packed on the host and copied in one
-// piece; room for edits grows with what requests bring, up to the vocabulary per row.
+// The next token of each row on the GPU. What rows ask for goes with the launch, or, where there is
+// much of it, is packed on the host and copied in one piece; room for edits grows with what
+// requests bring, up to the vocabulary per row. Results are written to host memory.
 class CudaSampler final : public ops::Sampler {
  public:
   // kInvalidRequest if a block's slice of the vocabulary does not fit its shared memory.
@@ -36,7 +37,7 @@ class CudaSampler final : public ops::Sampler {
   device::Buffer counts_;           // [n_slots, n_vocab] u32
   device::Buffer step_;             // terms, edits, words of the last call
   device::Buffer tokens_;           // TokenCount of the last count()
-  device::Buffer out_, host_out_;   // [max_rows] SampledToken
+  device::Buffer out_;              // [max_rows] SampledToken, host memory that kernels write to
   std::vector<SampleTerms> terms_;  // of the last call
   std::vector<LogitEdit> edits_;
   std::vector<uint32_t> words_;

@@ -50,7 +50,8 @@ struct DrawList {
   Contender entries[kSize];  // value: scaled logit
   uint32_t bits[kSize];
   uint32_t n;
-  uint32_t bound;  // key of the highest value that is surely reached
+  uint32_t bound;           // key of the highest value that is surely reached
+  unsigned long long best;  // of those that found no place
 };
 
 // What the blocks of a row tell one another. An array is written again only after a barrier of the
@@ -94,16 +95,16 @@ struct SampleBlock {
   int turn = 0;
 
   __device__ static int n_warps() { return static_cast<int>(blockDim.x) / 32; }
+  __device__ static int threads() { return static_cast<int>(blockDim.x); }
   __device__ int rank() const { return static_cast<int>(cluster.block_rank()); }
 
-  // Gives `mine` of thread 0 of each block to all blocks. `slots` are two arrays of one per block.
+  // Gives a block's `mine`, which its threads agree on, to all blocks. `slots` are two arrays of
+  // one per block.
   template <class T>
   __device__ const T* exchange(T (&slots)[2][kSampleBlocks], const T& mine) {
     turn ^= 1;
-    if (threadIdx.x == 0) {
-      for (int b = 0; b < kSampleBlocks; ++b)
-        *cluster.map_shared_rank(&slots[turn][rank()], b) = mine;
-    }
+    if (threadIdx.x < kSampleBlocks)
+      *cluster.map_shared_rank(&slots[turn][rank()], static_cast<int>(threadIdx.x)) = mine;
     cluster.sync();
     return slots[turn];
   }

@@ -1,6 +1,9 @@
+#include <algorithm>
+
 #include "compute/backends/cuda/sampler_draw.cuh"
 #include "compute/backends/cuda/sampler_kernel.h"
 #include "compute/backends/cuda/sampler_quick.cuh"
+#include "compute/backends/cuda/sampler_stream.cuh"
 
 // One cluster of blocks per row, each block a slice of the vocabulary. Rows that need no more than
 // the largest value are read past; the others lie in shared memory and are worked on there. Steps
@@ -8,50 +11,9 @@
 namespace hadal::cuda {
 namespace {
 
-constexpr float kInfinity = __builtin_huge_valf();
-
 __host__ __device__ int32_t slice_tokens(int32_t n_vocab) {
   const int32_t each = (n_vocab + kSampleBlocks - 1) / kSampleBlocks;
   return (each + 3) / 4 * 4;
-}
-
-// Penalties and mask.
-__device__ __forceinline__ float adjusted(float logit, int32_t token, const SampleTerms& row,
-                                          const SampleArrays& a) {
-  if (row.slot >= 0) {
-    const uint32_t seen = a.counts[static_cast<int64_t>(row.slot) * a.n_vocab + token];
-    if (seen != 0) {
-      if (row.repetition != 1.0f) {
-        logit = logit > 0 ? __fdiv_rn(logit, row.repetition) : __fmul_rn(logit, row.repetition);
-      }
-      const uint32_t n = seen & ~kSeenBit;
-      if (n > 0) {
-        logit = __fsub_rn(logit, __fmul_rn(row.frequency, static_cast<float>(n)));
-        logit = __fsub_rn(logit, row.presence);
-      }
-    }
-  }
-  if (row.n_words >= 0) {
-    const int32_t word = token / 32;
-    const uint32_t bits = word < row.n_words ? a.words[row.first_word + word] : 0;
-    if ((bits >> (token % 32) & 1u) == 0) logit = -kInfinity;
-  }
-  return logit;
-}
-__device__ __forceinline__ bool is_plain(const SampleTerms& row) {
-  return row.slot < 0 && row.n_words < 0;
-}
-
-// Keeps the largest logit, the lowest token among equals; token -1: one is not a number.
-__device__ __forceinline__ void take_largest(Contender& best, float logit, int32_t token) {
-  if (logit > best.value) best = {logit, token, logit};
-  if (isnan(logit)) best = {kInfinity, -1, logit};
-}
-
-__device__ __forceinline__ ops::SampledToken::State state_of(const Contender& likeliest) {
-  if (!isinf(likeliest.value)) return ops::SampledToken::State::kOk;
-  return likeliest.token == -1 ? ops::SampledToken::State::kNotANumber
-                               : ops::SampledToken::State::kNoToken;
 }
 
 __device__ SampleBlock block_of(Exchange& exchange, float* values, const SampleArrays& a) {
@@ -63,75 +25,22 @@ __device__ SampleBlock block_of(Exchange& exchange, float* values, const SampleA
           .first = first};
 }
 
-// Greedy rows and draws without truncation.
-__global__ void __cluster_dims__(kSampleBlocks, 1, 1) __launch_bounds__(kStreamThreads)
-    stream_kernel(SampleArrays a) {
-  constexpr int kBatch = 4;
-  __shared__ Exchange exchange;
-  __shared__ DrawList list;
-  const SampleTerms row = a.rows[blockIdx.x / kSampleBlocks];
-  SampleBlock block = block_of(exchange, nullptr, a);
-  const float* from = a.logits + row.row * a.stride + block.first;
-  const bool wide = block.n % 4 == 0 && reinterpret_cast<uintptr_t>(from) % 16 == 0;
-  const bool draws = row.temperature > 0, plain = is_plain(row);
-  Draw draw(list, {row.seed, row.position, row.stream}, row.temperature);
-  draw.start();
-  block.cluster.sync();  // all blocks run: their memory may be written
-  const auto all = [](float, int32_t) { return true; };
-  Contender likeliest = {-kInfinity, INT_MAX, 0};
-  // Four times four neighbours at a time; the batch's largest raises the bound for the others.
-  for (int begin = 0; begin < block.n; begin += kStreamThreads * kBatch * 4) {
-    float v[kBatch][4];
-#pragma unroll
-    for (int j = 0; j < kBatch; ++j) {
-      const int i = begin + (j * kStreamThreads + static_cast<int>(threadIdx.x)) * 4;
-      if (wide && i < block.n) {
-        const float4 four = __ldg(reinterpret_cast<const float4*>(from + i));
-        v[j][0] = four.x, v[j][1] = four.y, v[j][2] = four.z, v[j][3] = four.w;
-      } else {
-#pragma unroll
-        for (int k = 0; k < 4; ++k) v[j][k] = i + k < block.n ? from[i + k] : -kInfinity;
-      }
-    }
-    Contender batch = {-kInfinity, INT_MAX, 0};
-#pragma unroll
-    for (int j = 0; j < kBatch; ++j) {
-#pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        const int i = begin + (j * kStreamThreads + static_cast<int>(threadIdx.x)) * 4 + k;
-        if (!plain && i < block.n) v[j][k] = adjusted(v[j][k], block.first + i, row, a);
-        take_largest(batch, v[j][k], block.first + i);
-      }
-    }
-    if (batch.token == -1 || batch.value > likeliest.value) likeliest = batch;
-    if (!draws) continue;
-    draw.refresh();
-    if (!isinf(batch.value)) draw.raise(batch.logit, batch.token);
-    __syncwarp();
-    draw.refresh();
-    uint32_t open = 0;
-#pragma unroll
-    for (int e = 0; e < kBatch * 4; ++e) open |= draw.may_win(v[e / 4][e % 4]) ? 1u << e : 0u;
-#pragma unroll 1
-    for (; open != 0; open &= open - 1) {
-      const int e = __ffs(static_cast<int>(open)) - 1;
-      const int i = begin + (e / 4 * kStreamThreads + static_cast<int>(threadIdx.x)) * 4 + e % 4;
-      if (i >= block.n) continue;
-      // Read again: an index into registers must be known when compiled.
-      float logit = __ldg(from + i);
-      if (!plain) logit = adjusted(logit, block.first + i, row, a);
-      draw.offer(logit, block.first + i, all);
-    }
-  }
-  likeliest = block.best_of(likeliest);
-  Contender chosen = likeliest;
-  if (draws) chosen = block.best_of(draw.best());
-  if (block.rank() != 0 || threadIdx.x != 0) return;
-  ops::SampledToken& out = a.out[row.row];
-  out.state = state_of(likeliest);
-  out.token = chosen.token;
-  out.logprob = 0;
-  out.n_top = 0;
+__global__ void __cluster_dims__(kSampleBlocks, 1, 1) __launch_bounds__(kStreamThreads, 4)
+    stream_kernel(const __grid_constant__ SampleArrays a) {
+  __shared__ StreamShared m;
+  const SampleTerms& row = a.rows[blockIdx.x / kSampleBlocks];
+  SampleBlock block = block_of(m.s.exchange, nullptr, a);
+  stream_row(block, m, row, a);
+}
+
+struct GivenRows {
+  SampleTerms rows[kGivenRows];
+};
+__global__ void __cluster_dims__(kSampleBlocks, 1, 1) __launch_bounds__(kStreamThreads, 4)
+    given_kernel(const __grid_constant__ SampleArrays a, const __grid_constant__ GivenRows given) {
+  __shared__ StreamShared m;
+  SampleBlock block = block_of(m.s.exchange, nullptr, a);
+  stream_row(block, m, given.rows[blockIdx.x / kSampleBlocks], a);
 }
 
 // The slice's logits with penalties, mask, then bias and bans.
@@ -286,6 +195,13 @@ uint64_t sample_static_bytes() {
   return sizeof(SampleShared) + 1024;  // what the system takes of a block's shared memory
 }
 
+bool sample_streams(const SampleTerms& t, int32_t n_vocab) {
+  if (t.n_edits > 0 || t.logprobs != 0) return false;
+  const bool few = t.top_k > 0 && t.top_k < n_vocab;
+  if (t.temperature <= 0 || (!few && !(t.top_p < 1) && !(t.min_p > 0))) return true;
+  return t.slot < 0 && t.n_words < 0 && (!few || t.top_k <= kStreamTopK);
+}
+
 cudaError_t prepare_sample(int32_t n_vocab) {
   return cudaFuncSetAttribute(slice_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                               static_cast<int>(sample_slice_bytes(n_vocab)));
@@ -300,6 +216,13 @@ void launch_sample(SampleArrays arrays, int32_t n_streamed, int32_t n_sliced, cu
   arrays.rows += n_streamed;
   slice_kernel<<<static_cast<unsigned>(n_sliced * kSampleBlocks), kSampleThreads,
                  sample_slice_bytes(arrays.n_vocab), stream>>>(arrays);
+}
+
+void launch_given(SampleArrays arrays, std::span<const SampleTerms> rows, cudaStream_t stream) {
+  GivenRows given{};
+  std::copy(rows.begin(), rows.end(), given.rows);
+  given_kernel<<<static_cast<unsigned>(rows.size() * kSampleBlocks), kStreamThreads, 0, stream>>>(
+      arrays, given);
 }
 
 void launch_count(uint32_t* counts, const TokenCount* tokens, int32_t n, cudaStream_t stream) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include <cuda_runtime_api.h>
 
@@ -52,9 +53,14 @@ uint64_t sample_slice_bytes(int32_t n_vocab);
 uint64_t sample_static_bytes();
 cudaError_t prepare_sample(int32_t n_vocab);  // once, before the first launch
 
-// The first `n_streamed` of arrays.rows need no more than the largest value: they have no edits, no
-// truncation and no log-probabilities.
+// Whether a row's logits are read past (sampler_stream.cuh) and not kept: no edits, no
+// log-probabilities, and truncation only of bare logits and to few or by mass.
+bool sample_streams(const SampleTerms& terms, int32_t n_vocab);
+// The first `n_streamed` of arrays.rows are such.
 void launch_sample(SampleArrays arrays, int32_t n_streamed, int32_t n_sliced, cudaStream_t stream);
+// At most kGivenRows such rows, given by value: nothing has to be copied for them.
+inline constexpr int kGivenRows = 64;
+void launch_given(SampleArrays arrays, std::span<const SampleTerms> rows, cudaStream_t stream);
 void launch_count(uint32_t* counts, const TokenCount* tokens, int32_t n, cudaStream_t stream);
 // noise_value of all 2^24 arguments, for tests.
 void launch_noise_table(float* out, cudaStream_t stream);

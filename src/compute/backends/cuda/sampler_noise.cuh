@@ -3,7 +3,7 @@
 #include <cstdint>
 
 // The noise of a draw (engine/sampling/sampler.cc): Philox4x32-10 keyed by the row's seed, of
-// (token, position, stream), and -log(-log(u)) of its upper 24 bits.
+// (token, position, stream), and -log(-log(u)) of the upper 24 bits of its first word.
 namespace hadal::cuda {
 
 struct NoiseKey {
@@ -11,8 +11,8 @@ struct NoiseKey {
   uint32_t stream;
 };
 
-// The upper 24 bits of the first word.
-__device__ __forceinline__ uint32_t noise_bits(const NoiseKey& key, uint32_t token) {
+// The first word.
+__device__ __forceinline__ uint32_t noise_word(const NoiseKey& key, uint32_t token) {
   uint32_t c0 = token, c1 = static_cast<uint32_t>(key.position);
   uint32_t c2 = static_cast<uint32_t>(key.position >> 32), c3 = key.stream;
   uint32_t k0 = static_cast<uint32_t>(key.seed), k1 = static_cast<uint32_t>(key.seed >> 32);
@@ -26,7 +26,10 @@ __device__ __forceinline__ uint32_t noise_bits(const NoiseKey& key, uint32_t tok
     k0 += 0x9E3779B9u;
     k1 += 0xBB67AE85u;
   }
-  return c0 >> 8;
+  return c0;
+}
+__device__ __forceinline__ uint32_t noise_bits(const NoiseKey& key, uint32_t token) {
+  return noise_word(key, token) >> 8;
 }
 
 // The f32 is that of the host for each of the 2^24 arguments (tests/conformance/sampler).

@@ -32,7 +32,7 @@ __device__ __forceinline__ void add_to_bin(SampleShared& s, int bin, const Measu
 }
 
 __device__ inline void clear_bins(SampleShared& s) {
-  for (int bin = threadIdx.x; bin < kSampleBins; bin += kSampleThreads)
+  for (int bin = threadIdx.x; bin < kSampleBins; bin += static_cast<int>(blockDim.x))
     s.counts[bin] = s.mass_low[bin] = s.mass_high[bin] = 0;
   __syncthreads();
 }
@@ -41,12 +41,14 @@ __device__ inline void clear_bins(SampleShared& s) {
 // `share` the target is that part of the total. Every block finds the same. False if none does.
 __device__ inline bool find_bin(SampleBlock& block, SampleShared& s, const Measure& measure,
                                 uint64_t before, uint64_t& target, float share) {
-  constexpr int kEach = kSampleBins / kSampleThreads;
+  constexpr int kMost = kSampleBins / kStreamThreads;
+  const int each = kSampleBins / block.threads();
   block.cluster.sync();
-  uint64_t mine[kEach] = {};
+  uint64_t mine[kMost] = {};
 #pragma unroll
-  for (int i = 0; i < kEach; ++i) {
-    const int bin = threadIdx.x * kEach + i;
+  for (int i = 0; i < kMost; ++i) {
+    if (i >= each) break;
+    const int bin = threadIdx.x * each + i;
     for (int b = 0; b < kSampleBlocks; ++b) {
       const SampleShared* other = block.cluster.map_shared_rank(&s, b);
       mine[i] += measure.is_mass
@@ -56,7 +58,7 @@ __device__ inline bool find_bin(SampleBlock& block, SampleShared& s, const Measu
   }
   uint64_t sum = 0;
 #pragma unroll
-  for (int i = 0; i < kEach; ++i) sum += mine[i];
+  for (int i = 0; i < kMost; ++i) sum += mine[i];
   uint64_t upto = sum;
 #pragma unroll
   for (int step = 1; step < 32; step *= 2) {
@@ -67,7 +69,7 @@ __device__ inline bool find_bin(SampleBlock& block, SampleShared& s, const Measu
   if (threadIdx.x == 0) s.bin = -1;
   __syncthreads();
   uint64_t base = 0, total = 0;
-  for (int w = 0; w < kSampleThreads / 32; ++w) {
+  for (int w = 0; w < block.n_warps(); ++w) {
     if (w == static_cast<int>(threadIdx.x) / 32) base = total;
     total += s.warp_mass[w];
   }
@@ -77,9 +79,9 @@ __device__ inline bool find_bin(SampleBlock& block, SampleShared& s, const Measu
   }
   uint64_t prefix = before + base + upto - sum;
 #pragma unroll
-  for (int i = 0; i < kEach; ++i) {
+  for (int i = 0; i < kMost; ++i) {
     if (prefix < target && prefix + mine[i] >= target) {
-      s.bin = threadIdx.x * kEach + i;
+      s.bin = threadIdx.x * each + i;
       s.before = prefix;
     }
     prefix += mine[i];
@@ -92,21 +94,21 @@ __device__ inline bool find_bin(SampleBlock& block, SampleShared& s, const Measu
 __device__ inline int32_t nth_equal(SampleBlock& block, SampleShared& s, uint32_t key,
                                     uint64_t wanted) {
   uint32_t mine = 0;
-  for (int i = threadIdx.x; i < block.n; i += kSampleThreads)
+  for (int i = threadIdx.x; i < block.n; i += block.threads())
     mine += key_of(block.values[i]) == key ? 1u : 0u;
   mine = __reduce_add_sync(0xFFFFFFFFu, mine);
   __syncthreads();
   if (threadIdx.x % 32 == 0) s.exchange.warp_words[threadIdx.x / 32] = mine;
   __syncthreads();
   uint32_t here = 0;
-  for (int w = 0; w < kSampleThreads / 32; ++w) here += s.exchange.warp_words[w];
+  for (int w = 0; w < block.n_warps(); ++w) here += s.exchange.warp_words[w];
   const uint32_t* all = block.exchange(s.exchange.words, here);
   uint64_t before = 0;
   for (int b = 0; b < block.rank(); ++b) before += all[b];
   if (threadIdx.x == 0) s.found = -1;
   __syncthreads();
   if (before < wanted && before + here >= wanted) {
-    for (int first = 0; first < block.n && before < wanted; first += kSampleThreads) {
+    for (int first = 0; first < block.n && before < wanted; first += block.threads()) {
       const int i = first + threadIdx.x;
       const bool equal = i < block.n && key_of(block.values[i]) == key;
       const uint32_t votes = __ballot_sync(0xFFFFFFFFu, equal);
@@ -115,7 +117,7 @@ __device__ inline int32_t nth_equal(SampleBlock& block, SampleShared& s, uint32_
       __syncthreads();
       uint64_t at = before;
       uint32_t turn = 0;
-      for (int w = 0; w < kSampleThreads / 32; ++w) {
+      for (int w = 0; w < block.n_warps(); ++w) {
         if (w < static_cast<int>(threadIdx.x) / 32) at += s.exchange.warp_words[w];
         turn += s.exchange.warp_words[w];
       }
@@ -142,7 +144,7 @@ __device__ __noinline__ Cut exact_select(SampleBlock& block, SampleShared& s, Cu
     return static_cast<int>(fminf((top - logit) * scale, static_cast<float>(kSampleBins - 1)));
   };
   clear_bins(s);
-  for (int i = threadIdx.x; i < block.n; i += kSampleThreads) {
+  for (int i = threadIdx.x; i < block.n; i += block.threads()) {
     const float v = block.values[i];
     if (cut.keeps(v, block.first + i)) add_to_bin(s, first_bin(v), measure, v);
   }
@@ -151,7 +153,7 @@ __device__ __noinline__ Cut exact_select(SampleBlock& block, SampleShared& s, Cu
   const int bin = s.bin;
   // The keys of that bin.
   uint32_t high = 0, low = ~0u;
-  for (int i = threadIdx.x; i < block.n; i += kSampleThreads) {
+  for (int i = threadIdx.x; i < block.n; i += block.threads()) {
     const float v = block.values[i];
     if (!cut.keeps(v, block.first + i) || first_bin(v) != bin) continue;
     high = max(high, key_of(v));
@@ -162,7 +164,7 @@ __device__ __noinline__ Cut exact_select(SampleBlock& block, SampleShared& s, Cu
     __syncthreads();
     if (threadIdx.x % 32 == 0) s.exchange.warp_words[threadIdx.x / 32] = x;
     __syncthreads();
-    for (int w = 0; w < kSampleThreads / 32; ++w) x = max(x, s.exchange.warp_words[w]);
+    for (int w = 0; w < block.n_warps(); ++w) x = max(x, s.exchange.warp_words[w]);
     const uint32_t* all = block.exchange(s.exchange.words, x);
     for (int b = 0; b < kSampleBlocks; ++b) x = max(x, all[b]);
     return x;
@@ -174,7 +176,7 @@ __device__ __noinline__ Cut exact_select(SampleBlock& block, SampleShared& s, Cu
     const int shift = max(0, bits - 10);
     static_assert(kSampleBins == 1 << 10);
     clear_bins(s);
-    for (int i = threadIdx.x; i < block.n; i += kSampleThreads) {
+    for (int i = threadIdx.x; i < block.n; i += block.threads()) {
       const float v = block.values[i];
       const uint32_t key = key_of(v);
       if (key <= high && key >= low && cut.keeps(v, block.first + i))
