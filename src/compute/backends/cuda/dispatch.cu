@@ -8,26 +8,27 @@ namespace {
 constexpr int kThreads = 1024;
 constexpr int kWarps = kThreads / 32;
 
-// Exclusive sum over the block; `total` gets the sum of all.
-__device__ int block_scan(int value, int* partial, int& total) {
+// Exclusive sums of two values over the block; `total` gets the sums of all. `partial`: kWarps.
+__device__ int2 block_scan(int2 value, int2* partial, int2& total) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  int sum = value;
+  const auto warp_scan = [lane](int2 sum) {
 #pragma unroll
-  for (int step = 1; step < 32; step *= 2) {
-    const int below = __shfl_up_sync(0xFFFFFFFFu, sum, step);
-    if (lane >= step) sum += below;
-  }
-  __syncthreads();
+    for (int step = 1; step < 32; step *= 2) {
+      const int x = __shfl_up_sync(0xFFFFFFFFu, sum.x, step);
+      const int y = __shfl_up_sync(0xFFFFFFFFu, sum.y, step);
+      if (lane >= step) sum = make_int2(sum.x + x, sum.y + y);
+    }
+    return sum;
+  };
+  const int2 sum = warp_scan(value);
   if (lane == 31) partial[warp] = sum;
   __syncthreads();
-  int before = 0;
-  total = 0;
-#pragma unroll 1
-  for (int w = 0; w < kWarps; ++w) {
-    if (w < warp) before += partial[w];
-    total += partial[w];
-  }
-  return before + sum - value;
+  const int2 warps = warp_scan(partial[lane]);
+  const int before_x = __shfl_sync(0xFFFFFFFFu, warps.x, max(warp - 1, 0));
+  const int before_y = __shfl_sync(0xFFFFFFFFu, warps.y, max(warp - 1, 0));
+  total = make_int2(__shfl_sync(0xFFFFFFFFu, warps.x, 31), __shfl_sync(0xFFFFFFFFu, warps.y, 31));
+  return make_int2(sum.x - value.x + (warp > 0 ? before_x : 0),
+                   sum.y - value.y + (warp > 0 ? before_y : 0));
 }
 
 struct Call {
@@ -45,7 +46,7 @@ __global__ void __launch_bounds__(kThreads) dispatch_kernel(Call call) {
   extern __shared__ int32_t shared[];
   int32_t* count = shared;                     // [n_experts] rows of an expert; then next place
   int32_t* of_warp = shared + call.n_experts;  // [kWarps][n_experts]
-  int32_t* partial = of_warp + kWarps * call.n_experts;
+  __shared__ int2 partial[kWarps];
   const int tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
   const auto expert_of = [&](int i) {
     return call.expert[i / call.top_k * call.expert_stride + i % call.top_k];
@@ -57,11 +58,11 @@ __global__ void __launch_bounds__(kThreads) dispatch_kernel(Call call) {
   for (int i = tid; i < call.n; i += kThreads) atomicAdd(&count[expert_of(i)], 1);
   __syncthreads();
   const int mine = tid < call.n_experts ? count[tid] : 0;
-  int total, n_tiles;
   const int padded = (mine + 7) / 8 * 8;
-  const int first = block_scan(padded, partial, total);
   const int tiles = (mine + kTileRows - 1) / kTileRows;
-  const int first_tile = block_scan(tiles, partial, n_tiles);
+  int2 totals;  // places, tiles
+  const int2 before = block_scan(make_int2(padded, tiles), partial, totals);
+  const int first = before.x, first_tile = before.y, total = totals.x;
   if (tid < call.n_experts) {
     count[tid] = first;
     for (int i = mine; i < padded; ++i) call.out.row[first + i] = kNoRow;
@@ -69,7 +70,7 @@ __global__ void __launch_bounds__(kThreads) dispatch_kernel(Call call) {
       call.out.tiles[first_tile + i] = {tid, first + i * kTileRows,
                                         min(kTileRows, mine - i * kTileRows)};
   }
-  if (tid == 0) *call.out.n_tiles = n_tiles;
+  if (tid == 0) *call.out.n_tiles = totals.y;
   for (int i = total + tid; i < call.max_places; i += kThreads) call.out.row[i] = kUnusedRow;
   const int n_rows = call.n / call.top_k;
   for (int i = tid; i < (n_rows + 7) / 8 * 8; i += kThreads)
@@ -86,10 +87,15 @@ __global__ void __launch_bounds__(kThreads) dispatch_kernel(Call call) {
     if (tid < call.n_experts) {
       int next = count[tid];
 #pragma unroll 1
-      for (int w = 0; w < kWarps; ++w) {
-        const int n = of_warp[w * call.n_experts + tid];
-        of_warp[w * call.n_experts + tid] = next;
-        next += n;
+      for (int w = 0; w < kWarps; w += 8) {
+        int n[8];  // read together, so that they do not wait for each other
+#pragma unroll
+        for (int j = 0; j < 8; ++j) n[j] = of_warp[(w + j) * call.n_experts + tid];
+#pragma unroll
+        for (int j = 0; j < 8; ++j) {
+          of_warp[(w + j) * call.n_experts + tid] = next;
+          next += n[j];
+        }
       }
       count[tid] = next;
     }
@@ -121,7 +127,7 @@ void launch_dispatch(const int32_t* expert, int64_t expert_stride, const float* 
   call.n_experts = n_experts;
   call.max_places = static_cast<int32_t>(max_places(call.n, n_experts));
   call.out = out;
-  const int bytes = ((kWarps + 1) * n_experts + kWarps) * 4;
+  const int bytes = (kWarps + 1) * n_experts * 4;
   cudaFuncSetAttribute(dispatch_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   launch_overlapped(dispatch_kernel, dim3(1), dim3(kThreads), static_cast<size_t>(bytes), stream,
                     call);

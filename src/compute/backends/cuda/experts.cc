@@ -5,6 +5,7 @@
 #include "base/core/check.h"
 #include "compute/backends/cuda/dispatch.h"
 #include "compute/backends/cuda/expert_rows.h"
+#include "compute/backends/cuda/lists.h"
 #include "compute/backends/cuda/thin.h"
 #include "compute/backends/cuda/wide.h"
 
@@ -48,6 +49,13 @@ struct Areas {
     act = static_cast<uint16_t*>(take(all * d_inter * 2));
   }
 };
+
+void multiply(const WideProduct& shared, const WideProduct& routed, const Gpu& gpu,
+              cudaStream_t stream) {
+  if (lists_fit(shared, routed)) return launch_lists(shared, routed, gpu, stream);
+  launch_wide(shared, gpu, stream);
+  launch_wide(routed, gpu, stream);
+}
 
 }  // namespace
 
@@ -132,8 +140,7 @@ void launch_moe_ffn(const ops::MoeArgs& args, ops::Ops::Scratch scratch, const G
   shared.y = at.up + at.n_places * 2 * inter;
   shared.y_stride = 2 * inter;
   shared.slices = at.slices;
-  launch_wide(shared, gpu, stream);
-  launch_wide(routed, gpu, stream);
+  multiply(shared, routed, gpu, stream);
 
   launch_swiglu(at.up, at.list.weight, at.list.row, at.n_places, all, experts.d_inter, args.limit,
                 at.act, stream);
@@ -149,8 +156,7 @@ void launch_moe_ffn(const ops::MoeArgs& args, ops::Ops::Scratch scratch, const G
   shared.x_columns = inter;
   shared.y = out + at.n_places * hidden;
   shared.y_stride = hidden;
-  launch_wide(shared, gpu, stream);
-  launch_wide(routed, gpu, stream);
+  multiply(shared, routed, gpu, stream);
   launch_combine(out, at.list.place, choices, at.n_places, rows, experts.d_hidden, args.y.data,
                  args.y.stride, stream);
 }

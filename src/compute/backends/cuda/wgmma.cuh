@@ -13,6 +13,19 @@ __device__ __forceinline__ uint64_t wgmma_operand(uint32_t shared_address, uint3
   return static_cast<uint64_t>((shared_address & 0x3FFFFu) >> 4) | (uint64_t{128 >> 4} << 16) |
          (static_cast<uint64_t>(tile_bytes >> 4) << 32);
 }
+// B `bytes` further on, inside the same tiles.
+__device__ __forceinline__ uint64_t wgmma_part(uint64_t operand, uint32_t bytes) {
+  const uint32_t low = static_cast<uint32_t>(operand) + (bytes >> 4);  // no carry: 14 bits
+  return (operand & 0xFFFFFFFF00000000u) | low;
+}
+// Four core matrices that lie side by side, as the B operands of two m16n8k16 products; `address`
+// is that of the first plus 16 bytes a lane.
+__device__ __forceinline__ void load_cores(uint32_t (&b)[4], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(b[0]), "=r"(b[1]), "=r"(b[2]), "=r"(b[3])
+               : "r"(address)
+               : "memory");
+}
 __device__ __forceinline__ void wgmma_fence() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
