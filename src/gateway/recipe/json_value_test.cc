@@ -25,8 +25,9 @@ TEST(Json, FindsEveryKeyAndNoOther) {
   for (int i = 1; i < 300; ++i)
     text += ",\"" + std::string(static_cast<size_t>(i % 7), 'k') + std::to_string(i) +
             "\":" + std::to_string(i);
+  text += R"(,"a\u0062":300,"":301})";
   JsonDoc doc;
-  ASSERT_TRUE(doc.parse(text + R"(,"a\u0062":300,"":301})"));
+  ASSERT_TRUE(doc.parse(text));
   for (int i = 1; i < 300; ++i) {
     const std::string key = std::string(static_cast<size_t>(i % 7), 'k') + std::to_string(i);
     EXPECT_EQ(doc.root()[key].number(), i) << key;
