@@ -9,47 +9,12 @@ namespace hadal::cuda {
 __device__ __forceinline__ uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
-__device__ __forceinline__ void barrier_init(uint64_t* barrier, uint32_t arrivals) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)),
-               "r"(arrivals)
-               : "memory");
-}
 // Makes initialised barriers visible to the copy engine; then the block has to synchronise.
 __device__ __forceinline__ void barrier_init_done() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
-__device__ __forceinline__ void barrier_arrive(uint64_t* barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier))
-               : "memory");
-}
-__device__ __forceinline__ void barrier_arrive_expect(uint64_t* barrier, uint32_t bytes) {
-  asm volatile(
-      "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
-      "r"(bytes)
-      : "memory");
-}
-__device__ __forceinline__ void barrier_wait(uint64_t* barrier, uint32_t phase) {
-  asm volatile(
-      "{\n"
-      ".reg .pred done;\n"
-      "again:\n"
-      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-      "@!done bra again;\n"
-      "}" ::"r"(shared_address(barrier)),
-      "r"(phase)
-      : "memory");
-}
-// `bytes` and both addresses are multiples of 16.
-__device__ __forceinline__ void bulk_copy(void* to, const void* from, uint32_t bytes,
-                                          uint64_t* barrier) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
-          "r"(shared_address(to)),
-      "l"(from), "r"(bytes), "r"(shared_address(barrier))
-      : "memory");
-}
-
-// The same with addresses in shared memory as numbers (shared_address()), and loads from there.
+// Barriers and copies by their addresses in shared memory (shared_address()), and loads from there.
+// `bytes` and both addresses of a copy are multiples of 16.
 __device__ __forceinline__ void shared_barrier_init(uint32_t barrier, uint32_t arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
@@ -79,6 +44,24 @@ __device__ __forceinline__ void shared_bulk_copy(uint32_t to, const void* from, 
       "l"(from), "r"(bytes), "r"(barrier)
       : "memory");
 }
+// The same by pointers.
+__device__ __forceinline__ void barrier_init(uint64_t* barrier, uint32_t arrivals) {
+  shared_barrier_init(shared_address(barrier), arrivals);
+}
+__device__ __forceinline__ void barrier_arrive(uint64_t* barrier) {
+  shared_barrier_arrive(shared_address(barrier));
+}
+__device__ __forceinline__ void barrier_arrive_expect(uint64_t* barrier, uint32_t bytes) {
+  shared_barrier_expect(shared_address(barrier), bytes);
+}
+__device__ __forceinline__ void barrier_wait(uint64_t* barrier, uint32_t phase) {
+  shared_barrier_wait(shared_address(barrier), phase);
+}
+__device__ __forceinline__ void bulk_copy(void* to, const void* from, uint32_t bytes,
+                                          uint64_t* barrier) {
+  shared_bulk_copy(shared_address(to), from, bytes, shared_address(barrier));
+}
+
 __device__ __forceinline__ uint32_t shared_load_byte(uint32_t address) {
   uint32_t v;
   asm volatile("ld.shared.u8 %0, [%1];" : "=r"(v) : "r"(address));

@@ -333,14 +333,14 @@ __global__ void __cluster_dims__(kBlocks, 1, 1) __launch_bounds__(kThreads, 1)
                 static_cast<int>(blockIdx.x) % kBlocks,
                 tiles_of(RowKeys(job, row).n_places())};
   if (thread == 0) {
-    barrier_init(b.maxima_barrier(), 1);
-    barrier_init(b.weights_barrier(), 1);
+    shared_barrier_init(b.maxima_barrier(), 1);
+    shared_barrier_init(b.weights_barrier(), 1);
     asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory");
     const int late = 4 * (b.tiles - b.early_tiles());
     const int own = b.has_tile() ? 4 + b.has_quarter() : 0;
-    barrier_arrive_bytes(b.maxima_barrier(), (b.early_tiles() + late) * kH * 4);
-    barrier_arrive_bytes(b.weights_barrier(),
-                         (4 * b.tiles - own) * (kQuarterBytes + kQuarterSumBytes));
+    shared_barrier_expect(b.maxima_barrier(), (b.early_tiles() + late) * kH * 4);
+    shared_barrier_expect(b.weights_barrier(),
+                          (4 * b.tiles - own) * (kQuarterBytes + kQuarterSumBytes));
   }
   __syncwarp();
   cluster_arrive();

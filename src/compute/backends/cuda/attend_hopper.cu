@@ -58,7 +58,7 @@ __device__ __forceinline__ void wait_reuse(uint32_t barrier, int n) {
 }
 __device__ __forceinline__ void arrive_warp(uint32_t barrier) {
   __syncwarp();
-  if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
+  if (threadIdx.x % 32 == 0) shared_barrier_arrive(barrier);
 }
 
 // What a fetching thread holds at a time: its part of two keys, whole entries or half of their
@@ -293,7 +293,7 @@ __device__ void mix_rows(const AttendJob& job, uint8_t* shared, uint32_t shared_
       settle(o[0]);
       settle(o[1]);
       arrive_warp(barriers.free(n));
-      if (thread % 32 == 0) barrier_arrive(barriers.mixed(n));
+      if (thread % 32 == 0) shared_barrier_arrive(barriers.mixed(n));
     }
     store_row(job, row, half, o, factor);
   }
@@ -308,10 +308,10 @@ __global__ void __launch_bounds__(kThreads, 1)
   const Barriers barriers{shared_at + kBarriersAt};
   if (threadIdx.x == 0) {
     for (int b = 0; b < 2; ++b) {
-      barrier_init(barriers.filled(b), kFetchWarps);
-      barrier_init(barriers.free(b), kMixers / 32);
-      barrier_init(barriers.weighed(b), kScorers / 32);
-      barrier_init(barriers.mixed(b), kMixers / 32);
+      shared_barrier_init(barriers.filled(b), kFetchWarps);
+      shared_barrier_init(barriers.free(b), kMixers / 32);
+      shared_barrier_init(barriers.weighed(b), kScorers / 32);
+      shared_barrier_init(barriers.mixed(b), kMixers / 32);
     }
     asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory");
   }

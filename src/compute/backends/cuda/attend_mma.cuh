@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "compute/backends/cuda/async_copy.cuh"
+
 // Hopper's asynchronous matrix product and the barriers around it, as far as attention needs them.
 namespace hadal::cuda {
 
@@ -51,13 +53,7 @@ __device__ __forceinline__ void fence_async() {
   asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
 }
 
-// Barriers in shared memory with a count of arrivals; `phase` flips at each completion.
-__device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t count) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;\n" ::"r"(barrier), "r"(count) : "memory");
-}
-__device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];\n" ::"r"(barrier) : "memory");
-}
+// Whether a barrier in shared memory is through `phase`, which flips at each completion.
 __device__ __forceinline__ bool barrier_passed(uint32_t barrier, uint32_t phase) {
   uint32_t done;
   asm volatile(
@@ -84,9 +80,9 @@ __device__ __forceinline__ void named_arrive(int number, int count) {
   asm volatile("bar.arrive %0, %1;\n" ::"r"(number), "r"(count) : "memory");
 }
 
-// d[64][64] (+)= a[64][16] b[64][16]^T, both k major; and with 80 keys. A thread's d: rows lane / 4
-// and + 8 of its warp's 16, columns 8 j + 2 (lane % 4) and + 1, as d[4 j ...].
-__device__ __forceinline__ void mma_scores(float (&d)[32], uint64_t a, uint64_t b, bool add) {
+// d (+)= a b of 64 x 64 x 16, a k major, b k major (0) or m major (1).
+template <int kMajor>
+__device__ __forceinline__ void mma_64(float (&d)[32], uint64_t a, uint64_t b, bool add) {
   asm volatile(
       "{\n"
       ".reg .pred p;\n"
@@ -96,14 +92,20 @@ __device__ __forceinline__ void mma_scores(float (&d)[32], uint64_t a, uint64_t 
       "%8, %9, %10, %11, %12, %13, %14, %15, "
       "%16, %17, %18, %19, %20, %21, %22, %23, "
       "%24, %25, %26, %27, %28, %29, %30, %31"
-      "}, %32, %33, p, 1, 1, 0, 0;\n"
+      "}, %32, %33, p, 1, 1, 0, %35;\n"
       "}\n"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
         "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
         "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]),
         "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
         "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
-      : "l"(a), "l"(b), "r"(static_cast<int32_t>(add)));
+      : "l"(a), "l"(b), "r"(static_cast<int32_t>(add)), "n"(kMajor));
+}
+
+// d[64][64] (+)= a[64][16] b[64][16]^T, both k major; and with 80 keys. A thread's d: rows lane / 4
+// and + 8 of its warp's 16, columns 8 j + 2 (lane % 4) and + 1, as d[4 j ...].
+__device__ __forceinline__ void mma_scores(float (&d)[32], uint64_t a, uint64_t b, bool add) {
+  mma_64<0>(d, a, b, add);
 }
 
 __device__ __forceinline__ void mma_scores(float (&d)[40], uint64_t a, uint64_t b, bool add) {
@@ -130,23 +132,7 @@ __device__ __forceinline__ void mma_scores(float (&d)[40], uint64_t a, uint64_t 
 
 // d[64][64] (+)= a[64][16] b[16][64], a k major, b m major.
 __device__ __forceinline__ void mma_n64(float (&d)[32], uint64_t a, uint64_t b, bool add) {
-  asm volatile(
-      "{\n"
-      ".reg .pred p;\n"
-      "setp.ne.b32 p, %34, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, "
-      "%8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, "
-      "%24, %25, %26, %27, %28, %29, %30, %31"
-      "}, %32, %33, p, 1, 1, 0, 1;\n"
-      "}\n"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
-        "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
-        "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]),
-        "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
-        "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
-      : "l"(a), "l"(b), "r"(static_cast<int32_t>(add)));
+  mma_64<1>(d, a, b, add);
 }
 
 // d[64][128] (+)= a[64][16] b[16][128], a k major, b m major.

@@ -27,11 +27,6 @@ __device__ __forceinline__ void send_bulk(uint32_t to, uint32_t from, uint32_t b
       "r"(from), "r"(bytes), "r"(barrier)
       : "memory");
 }
-// Arrives at a barrier that also waits for `bytes` of sends.
-__device__ __forceinline__ void barrier_arrive_bytes(uint32_t barrier, uint32_t bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\n" ::"r"(barrier), "r"(bytes)
-               : "memory");
-}
 // The barrier of all threads of the cluster, in two parts.
 __device__ __forceinline__ void cluster_arrive() {
   asm volatile("barrier.cluster.arrive.release.aligned;\n" ::: "memory");

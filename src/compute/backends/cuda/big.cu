@@ -6,6 +6,7 @@
 #include "compute/backends/cuda/big_store.cuh"
 #include "compute/backends/cuda/big_wgmma.cuh"
 #include "compute/backends/cuda/fragments.cuh"
+#include "compute/backends/cuda/ring.cuh"
 #include "compute/backends/cuda/tile_map.h"
 
 // Products of many rows. A block goes through jobs of kRows rows by 128 outputs: one warp brings
@@ -52,27 +53,6 @@ struct Call {
   float* y_f32;
   int64_t y_stride;
   bool aligned;
-};
-
-template <class S>
-struct Ring {
-  uint8_t* stages;
-  uint64_t* full;
-  uint64_t* empty;
-  int at = 0;
-  uint32_t phase = 0;
-
-  __device__ explicit Ring(uint8_t* shared)
-      : stages(shared),
-        full(reinterpret_cast<uint64_t*>(shared + S::kBarriersAt)),
-        empty(full + S::kStages) {}
-  __device__ void next() {
-    if (++at == S::kStages) {
-      at = 0;
-      phase ^= 1;
-    }
-  }
-  __device__ uint8_t* stage() const { return stages + at * S::kStageBytes; }
 };
 
 __device__ __forceinline__ uint32_t cluster_rank() {

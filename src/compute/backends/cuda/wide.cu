@@ -4,6 +4,7 @@
 #include "compute/backends/cuda/async_copy.cuh"
 #include "compute/backends/cuda/elements.cuh"
 #include "compute/backends/cuda/fragments.cuh"
+#include "compute/backends/cuda/ring.cuh"
 #include "compute/backends/cuda/wgmma.cuh"
 #include "compute/backends/cuda/wide.h"
 
@@ -34,7 +35,8 @@ struct Shape {
   static constexpr int kTileBytes = kBlocks * 512;  // of 8 rows
   static constexpr int kStageBytes = kWeightBytes + kTileRows / 8 * kTileBytes;
   static constexpr int kStages = kRingBytes / kStageBytes < 8 ? kRingBytes / kStageBytes : 8;
-  static constexpr int kSharedBytes = kStages * kStageBytes + 2 * kStages * 8;
+  static constexpr int kBarriersAt = kStages * kStageBytes;
+  static constexpr int kSharedBytes = kBarriersAt + 2 * kStages * 8;
 };
 
 struct Call {
@@ -67,27 +69,6 @@ __device__ Job job_at(const Call& call, int strips, int64_t index) {
   job.n_strips = min(strips, call.w.n_strips - job.first_strip);
   return job;
 }
-
-template <class S>
-struct Ring {
-  uint8_t* stages;
-  uint64_t* full;
-  uint64_t* empty;
-  int at = 0;
-  uint32_t phase = 0;
-
-  __device__ explicit Ring(uint8_t* shared)
-      : stages(shared),
-        full(reinterpret_cast<uint64_t*>(shared + S::kStages * S::kStageBytes)),
-        empty(full + S::kStages) {}
-  __device__ void next() {
-    if (++at == S::kStages) {
-      at = 0;
-      phase ^= 1;
-    }
-  }
-  __device__ uint8_t* stage() const { return stages + at * S::kStageBytes; }
-};
 
 // The warp that brings a job's stages.
 template <WeightFormat F, int kM>
