@@ -1,18 +1,15 @@
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 #include <filesystem>
-#include <numeric>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "compute/backends/cpu/cpu_level.h"
-#include "compute/model/logit_rows.h"
 #include "main/commands.h"
 #include "main/engine_stack.h"
 #include "main/loaded_model.h"
 #include "main/stored_answers.h"
+#include "main/way_runner.h"
 
 // The same prompts in every way that this machine can run them: each way must give the same ids,
 // and the same logits to the last bit. Where answers of the model are stored, they must be those:
@@ -20,166 +17,12 @@
 namespace hadal::main {
 namespace {
 
-struct Way {
-  std::string name;
-  int32_t chunk = 0;      // 0: whole prompts
-  bool together = false;  // all prompts in the same steps
-  bool all_layers = false;
-  int32_t snapshot_at = 0;  // after so many generated ids the slot moves to another one
-  int32_t copies = 1;       // of every prompt, each a sequence of its own
-};
-
 // On an accelerator, where kernels are chosen by the number of rows: so many of each prompt.
 constexpr int32_t kCopies = 16;
 
 // An accelerator adds in another order, which may tip a choice between two ids that are as close as
 // this (nats; bench/cuda/answers.py). What follows is another text.
 constexpr double kTippedMargin = 0.8;
-
-struct Answer {
-  std::vector<int32_t> ids;
-  std::vector<double> margins;  // of each id above the next likeliest
-  std::vector<float> logits;    // of the last row, as witness
-  bool operator==(const Answer&) const = default;
-};
-
-struct Running {
-  std::vector<int32_t> ids;
-  std::vector<uint32_t> blocks;
-  uint32_t slot = 0;
-  int32_t n_prompt = 0;
-  int32_t done = 0;  // committed
-  Answer answer;
-};
-
-double margin_of(std::span<const float> row, int32_t best) {
-  float next = -INFINITY;
-  for (size_t i = 0; i < row.size(); ++i) {
-    if (static_cast<int32_t>(i) != best) next = std::max(next, row[i]);
-  }
-  const double margin = static_cast<double>(row[static_cast<size_t>(best)]) - next;
-  return std::isfinite(margin) ? margin : 0;
-}
-
-class Checker {
- public:
-  static core::Result<std::unique_ptr<Checker>> make(LoadedModel loaded, int32_t max_prompt,
-                                                     int32_t n_prompts, int32_t n_new,
-                                                     int32_t copies) {
-    auto c = std::make_unique<Checker>();
-    c->loaded_ = std::move(loaded);
-    c->n_new_ = n_new;
-    const model::Model& m = *c->loaded_.model;
-    const int32_t context = max_prompt + n_new;
-    const int32_t n_seqs = n_prompts * copies;
-    HADAL_TRY(c->workspace_, m.make_workspace({.max_rows = n_prompts * max_prompt,
-                                               .max_seqs = n_seqs,
-                                               .max_logits = n_seqs,
-                                               .max_context = context}));
-    device::Device& device = c->loaded_.backend->device();
-    HADAL_TRY(c->stream_, device.make_stream());
-    HADAL_TRY(c->logits_, model::LogitRows::make(m, device, n_seqs));
-    c->blocks_each_ = static_cast<uint32_t>(context / m.kv_layout().block_tokens + 1);
-    c->kv_.n_blocks = c->blocks_each_ * static_cast<uint32_t>(n_seqs);
-    c->kv_.n_slots = 2 * static_cast<uint32_t>(n_seqs);
-    HADAL_TRY(c->slabs_,
-              device.allocate(c->kv_.n_blocks * static_cast<uint64_t>(m.kv_layout().slab_bytes),
-                              device::Memory::kDevice));
-    HADAL_TRY(c->slots_,
-              device.allocate(c->kv_.n_slots * static_cast<uint64_t>(m.slot_layout().slot_bytes),
-                              device::Memory::kDevice));
-    c->kv_.slabs = c->slabs_.data();
-    c->kv_.slots = c->slots_.data();
-    return c;
-  }
-
-  core::Result<std::vector<Answer>> run(const std::vector<std::vector<int32_t>>& prompts,
-                                        const Way& way) {
-    std::vector<Running> all(prompts.size() * static_cast<size_t>(way.copies));
-    for (uint32_t i = 0; i < all.size(); ++i) {
-      all[i].ids = prompts[i % prompts.size()];
-      all[i].n_prompt = static_cast<int32_t>(all[i].ids.size());
-      all[i].slot = i;
-      all[i].blocks.resize(blocks_each_);
-      std::iota(all[i].blocks.begin(), all[i].blocks.end(), i * blocks_each_);
-      loaded_.model->reset_slot(kv_, i, *stream_);
-    }
-    std::vector<Running*> group;
-    for (Running& r : all) {
-      group.push_back(&r);
-      if (way.together && &r != &all.back()) continue;
-      while (true) {
-        std::erase_if(group, [&](Running* x) { return finished(*x); });
-        if (group.empty()) break;
-        HADAL_TRY_VOID(step(group, way));
-      }
-    }
-    std::vector<Answer> out;
-    for (Running& r : all) out.push_back(std::move(r.answer));
-    return out;
-  }
-
- private:
-  bool finished(const Running& r) const {
-    return static_cast<int32_t>(r.answer.ids.size()) >= n_new_;
-  }
-
-  core::Status step(const std::vector<Running*>& group, const Way& way) {
-    std::vector<ops::SeqChunk> chunks;
-    std::vector<int32_t> accepted;
-    for (Running* r : group) {
-      const int32_t left = static_cast<int32_t>(r->ids.size()) - r->done;
-      const int32_t n = way.chunk > 0 ? std::min(left, way.chunk) : left;
-      chunks.push_back(
-          {.slot = r->slot,
-           .position = r->done,
-           .ids = std::span(r->ids).subspan(static_cast<size_t>(r->done), static_cast<size_t>(n)),
-           .blocks = r->blocks,
-           .n_logits = n == left ? 1 : 0,
-           .depth_from = way.all_layers ? 0 : r->n_prompt - 1});
-      accepted.push_back(n);
-    }
-    ops::build_step_batch(loaded_.model->batch_shape(), chunks, batch_);
-    loaded_.model->forward(batch_, kv_, *workspace_, *stream_);
-    const auto n = static_cast<int32_t>(batch_.logit_rows.size());
-    if (n > 0) logits_.fetch(*loaded_.model, *workspace_, 0, n, *stream_);
-    loaded_.model->commit(batch_, accepted, kv_, *workspace_, *stream_);
-    HADAL_TRY_VOID(stream_->synchronize());
-    int32_t n_read = 0;
-    for (size_t i = 0; i < group.size(); ++i) {
-      Running& r = *group[i];
-      r.done += accepted[i];
-      if (chunks[i].n_logits == 0) continue;
-      const std::span<float> row = logits_.row(n_read++);
-      const auto best =
-          static_cast<int32_t>(std::max_element(row.begin(), row.end()) - row.begin());
-      r.answer.logits.assign(row.begin(), row.end());
-      r.answer.ids.push_back(best);
-      r.answer.margins.push_back(margin_of(row, best));
-      r.ids.push_back(best);
-      if (static_cast<int32_t>(r.answer.ids.size()) == way.snapshot_at) move_slot(r);
-    }
-    return {};
-  }
-
-  void move_slot(Running& r) {
-    std::vector<std::byte> bytes(static_cast<size_t>(loaded_.model->slot_layout().slot_bytes));
-    loaded_.model->save_slot(kv_, r.slot, bytes.data(), *stream_);
-    r.slot += kv_.n_slots / 2;
-    loaded_.model->load_slot(kv_, r.slot, bytes.data(), *stream_);
-    HADAL_CHECK(stream_->synchronize().has_value(), "copies of a slot");
-  }
-
-  LoadedModel loaded_;
-  model::WorkspacePtr workspace_;
-  std::unique_ptr<device::Stream> stream_;
-  device::Buffer slabs_, slots_;
-  ops::KvView kv_;
-  ops::StepBatch batch_;
-  model::LogitRows logits_;
-  uint32_t blocks_each_ = 0;
-  int32_t n_new_ = 0;
-};
 
 // Lengths around the borders of the window and of groups; ids that repeat, so that n-grams do too.
 std::vector<std::vector<int32_t>> make_prompts(const weights::ModelConfig& config) {
@@ -319,9 +162,9 @@ core::Result<int> selfcheck(const SelfcheckOptions& options) {
       for (const std::vector<int32_t>& prompt : prompts) longest = std::max(longest, prompt.size());
       if (static_cast<int64_t>(longest) + n_new > loaded.config.max_positions)
         return too_long(options, expected);
-      HADAL_TRY(auto checker,
-                Checker::make(std::move(loaded), static_cast<int32_t>(longest),
-                              static_cast<int32_t>(prompts.size()), n_new, on_host ? 1 : kCopies));
+      HADAL_TRY(auto checker, WayRunner::make(std::move(loaded), static_cast<int32_t>(longest),
+                                              static_cast<int32_t>(prompts.size()), n_new,
+                                              on_host ? 1 : kCopies));
       for (const Way& way : ways) {
         if (on_host && way.copies > 1) continue;
         HADAL_TRY(const std::vector<Answer> got, checker->run(prompts, way));
