@@ -129,6 +129,7 @@ core::Result<int> selfcheck(const SelfcheckOptions& options) {
   };
   HADAL_TRY(Expected expected, read_expected(options));
   std::vector<std::vector<int32_t>> prompts;
+  prompts.reserve(expected.stored.answers.size());
   for (const StoredAnswer& answer : expected.stored.answers) prompts.push_back(answer.prompt);
   const bool is_stored = !prompts.empty();
   const int32_t n_new =

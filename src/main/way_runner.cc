@@ -81,6 +81,7 @@ core::Result<std::vector<Answer>> WayRunner::run(const std::vector<std::vector<i
     }
   }
   std::vector<Answer> out;
+  out.reserve(all.size());
   for (Running& r : all) out.push_back(std::move(r.answer));
   return out;
 }

@@ -15,7 +15,7 @@ struct Limits {
   uint64_t max_response_bytes = uint64_t{4} << 30;      // of all responses together
   uint64_t max_conversation_bytes = uint64_t{1} << 30;  // of all conversations together
   uint64_t max_file_bytes = uint64_t{8} << 30;          // of all files and batch results together
-  int64_t ttl_s = 30 * 86400;    // of responses, and of conversations since their last use
+  int64_t ttl_s = 30LL * 86400;  // of responses, and of conversations since their last use
   std::function<int64_t()> now;  // seconds since 1970
 };
 
