@@ -1,4 +1,5 @@
 """A `hadal serve` of its own for a test, and what /proc and /admin say of it. Used by the tests that need one."""
+import ctypes
 import faulthandler
 import http.client
 import json
@@ -20,11 +21,20 @@ def give_up_after(seconds):
     faulthandler.dump_traceback_later(seconds, exit=True)
 
 
+PRCTL, PR_SET_PDEATHSIG = ctypes.CDLL(None).prctl, 1
+
+
+def die_with_parent():
+    """A server that a failed test left behind would hold the pipe that ctest reads to its end."""
+    PRCTL(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 class Server:
-    def __init__(self, hadal, *flags, log=None, port=0, **popen):
+    def __init__(self, hadal, *flags, log=None, port=0, preexec_fn=None, **popen):
         self.log = tempfile.NamedTemporaryFile("w+", suffix=".log")
         self.port = port
-        self.process = subprocess.Popen([hadal, "serve", "--model", DEMO, "--port", str(port), *flags], stderr=log or self.log, **popen)
+        self.process = subprocess.Popen([hadal, "serve", "--model", DEMO, "--port", str(port), *flags], stderr=log or self.log,
+                                        preexec_fn=lambda: (die_with_parent(), preexec_fn and preexec_fn()), **popen)
         for _ in range(1200):
             if self.is_ready():
                 return

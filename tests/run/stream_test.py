@@ -262,13 +262,18 @@ class Durability(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "store.db")
             server = serve("--store.path", path)
-            id, seen = begin(server, slow(pace_ms=200), 10)
+            words = WORDS * 10  # two minutes: no machine is so slow that it ends before the second kill
+            id, seen = begin(server, slow(words, pace_ms=200), 10)
             for _ in range(2):
                 kill_9(server)
                 server = serve("--store.path", path)
-            last = read(server, id, seen[-1][0])
-            self.assertEqual([(number, data(event)["type"]) for number, event in [(last[0][0], last[0])]], [(10, "response.failed")])
-            self.assertIn("stopped twice", data(last[0])["response"]["error"]["message"])
+            rest = read(server, id, seen[-1][0])
+            self.assertEqual([number for number, _ in seen + rest], list(range(len(seen + rest))))
+            *more, failed = rest  # more: what was stored between the client's leaving and the first kill
+            self.assertEqual({data(event)["type"] for event in more} - {"response.output_text.delta"}, set())
+            self.assertTrue(words.startswith(text_of(seen + more)))
+            self.assertEqual(data(failed)["type"], "response.failed")
+            self.assertIn("stopped twice", data(failed)["response"]["error"]["message"])
             self.assertEqual(server.stop(), 0)
 
     def test_a_drain_breaks_readers_off_and_the_next_server_goes_on(self):
