@@ -116,6 +116,57 @@ class Limits(unittest.TestCase):
                 got = ask(rows)
                 self.assertTrue(2 <= len(got) <= 3 and all(list(r) == ["ok"] and isinstance(r["ok"], bool) for r in got), got)
 
+    def test_json_mode_gives_one_object_and_nothing_else(self):
+        whole = 0
+        for thinking in ("enabled", "disabled"):
+            for seed in range(5):
+                choice = self.chat(messages=[{"role": "user", "content": "Give me the port of ssh as JSON."}], response_format={"type": "json_object"}, seed=seed,
+                                   temperature=1.3, max_tokens=200, thinking={"type": thinking, "budget_tokens": 10})["choices"][0]
+                if choice["finish_reason"] == "stop":
+                    self.assertIsInstance(json.loads(choice["message"]["content"]), dict)
+                    whole += 1
+                else:
+                    self.assertTrue(choice["message"]["content"].lstrip().startswith("{"), choice)
+        self.assertGreater(whole, 5)
+
+    def test_with_tools_the_answer_is_calls_or_a_text_of_the_format(self):
+        schema = {"type": "object", "properties": {"city": {"type": "string", "maxLength": 12}}, "required": ["city"], "additionalProperties": False}
+        formats = [{"type": "json_object"}, {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}]
+        n_calls = n_texts = 0
+        for asked in formats:
+            for question in ("What is the weather in Oslo?", "Which port does ssh use? Answer in JSON."):
+                for seed in range(4):
+                    choice = self.chat(messages=[{"role": "user", "content": question + " (json)"}], response_format=asked, tools=TOOLS, seed=seed, max_tokens=300,
+                                       thinking={"type": "enabled" if seed % 2 else "disabled", "budget_tokens": 10})["choices"][0]
+                    message = choice["message"]
+                    if choice["finish_reason"] == "tool_calls":
+                        self.assertEqual(message["content"] or "", "")
+                        self.assertTrue(all(c["function"]["name"] in NAMES for c in message["tool_calls"]), message)
+                        n_calls += 1
+                    elif choice["finish_reason"] == "stop":
+                        self.assertFalse(message.get("tool_calls"))
+                        value = json.loads(message["content"])
+                        self.assertTrue(list(value) == ["city"] if asked is formats[1] else isinstance(value, dict), message)
+                        n_texts += 1
+        self.assertGreater(n_calls, 0)
+        self.assertGreater(n_texts, 0)
+
+    def test_a_prefix_is_the_beginning_of_the_form(self):
+        schema = {"type": "object", "properties": {"city": {"type": "string", "maxLength": 12}, "days": {"type": "integer", "minimum": 1, "maximum": 9}},
+                  "required": ["city", "days"], "additionalProperties": False}
+        asked = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
+        for thinking in ("enabled", "disabled"):
+            for prefix in ('{"city": "Os', '{"city": "Oslo", "days":'):
+                messages = [{"role": "user", "content": "Where?"}, {"role": "assistant", "content": prefix, "prefix": True}]
+                choice = self.chat(messages=messages, response_format=asked, seed=1, thinking={"type": thinking})["choices"][0]
+                self.assertEqual(choice["finish_reason"], "stop", choice)
+                value = json.loads(prefix + choice["message"]["content"])
+                self.assertTrue(value["city"].startswith("Os") and 1 <= value["days"] <= 9, value)
+        messages[-1]["content"] = "The city is"
+        status, data = self.post("/v1/chat/completions", {"model": "deepseek-flash", "messages": messages, "response_format": asked})
+        self.assertEqual((status, data["error"]["param"]), (400, "response_format.json_schema.schema"))
+        self.assertIn("prefix", data["error"]["message"])
+
     def test_answers_match_their_expression(self):
         expressions = ["[A-Z]{3}-\\d{4}", "(yes|no|maybe)( indeed){0,2}", "[^\\x00-\\x7F]{3,5}", "^(?:\\w{2,6}, )*\\w{2,6}\\.$"]
         question = [{"role": "user", "content": "What is the weather in Oslo?"}]

@@ -26,6 +26,8 @@ struct Constraint {
   // The constraint starts to hold after this text has been generated (a think section's end tag);
   // "": at once.
   std::string begins_after;
+  // The prompt ends with this beginning of the output: the form is that of both together.
+  std::string begun;
   // kToolCalls: the control token of the call markup. It comes only where the form has it.
   std::string marker;
   // The form is the model's choice: what follows `begins_after` is free until the model opens a tag

@@ -69,7 +69,7 @@ core::Status ConstraintBook::check(const types::Constraint& constraint) {
                        fmt::format("the vocabulary has no token {}", token), constraint.path};
   }
   const auto grammar = compiled(constraint);
-  if (grammar) return {};
+  if (grammar) return check_begun(constraint, *grammar);
   core::Error error = grammar.error();
   // The tools' compiler knows the fields itself.
   if (constraint.kind != Kind::kToolCalls || error.param.empty()) {
@@ -78,8 +78,18 @@ core::Status ConstraintBook::check(const types::Constraint& constraint) {
   return error;
 }
 
-std::shared_ptr<TokenMasks> ConstraintBook::masks_of(const types::Constraint&,
-                                                     const Compiled& grammar) {
+core::Status ConstraintBook::check_begun(const types::Constraint& constraint,
+                                         const Compiled& grammar) {
+  if (constraint.begun.empty()) return {};
+  Automaton automaton(grammar);
+  if (automaton.next(automaton.start(), constraint.begun) != Automaton::kDead) return {};
+  return core::Error{core::Code::kInvalidRequest,
+                     "no text of the form that is asked for begins with the prefix; change one of "
+                     "the two",
+                     constraint.path};
+}
+
+std::shared_ptr<TokenMasks> ConstraintBook::masks_of(const Compiled& grammar) {
   const auto known = std::find_if(masks_.begin(), masks_.end(),
                                   [&](const auto& one) { return one.first == grammar; });
   if (known != masks_.end() && known->second->automaton().n_states() < kManyStates) {
@@ -130,8 +140,9 @@ core::Result<ConstraintBook::Place> ConstraintBook::place(
   if (at.masks == nullptr) {
     if (!find_beginning(at, constraint, generated)) return waiting(at, constraint, generated);
     HADAL_TRY(const Compiled grammar, compiled(constraint));
-    at.masks = masks_of(constraint, grammar);
-    at.state = at.masks->automaton().start();
+    at.masks = masks_of(grammar);
+    Automaton& begun = at.masks->automaton();
+    at.state = begun.next(begun.start(), constraint.begun);
   }
   Automaton& automaton = at.masks->automaton();
   const types::TokenId marker =

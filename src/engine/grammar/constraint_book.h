@@ -48,13 +48,13 @@ class ConstraintBook {
     bool found = false;  // Constraint::begins_after has been generated, or there is none
   };
   using Compiled = std::shared_ptr<const Grammar>;
+  static core::Status check_begun(const types::Constraint& constraint, const Compiled& grammar);
   core::Result<Compiled> compiled(const types::Constraint& constraint);
   bool find_beginning(Slot& at, const types::Constraint& constraint,
                       std::span<const types::TokenId> generated) const;
   Place waiting(const Slot& at, const types::Constraint& constraint,
                 std::span<const types::TokenId> generated) const;
-  std::shared_ptr<TokenMasks> masks_of(const types::Constraint& constraint,
-                                       const Compiled& grammar);
+  std::shared_ptr<TokenMasks> masks_of(const Compiled& grammar);
 
   static constexpr size_t kMaxCompiled = 64, kMaxMasks = 8;
   static constexpr size_t kMaxNodesKept = 1u << 20;  // of all compiled grammars together

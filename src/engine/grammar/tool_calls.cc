@@ -44,6 +44,7 @@ class Compiler {
     uint32_t behind = begins == "call" ? g_->rule(at, bodies.front()) : call(at, bodies);
     if (!root_.at("single").get<bool>()) g_->free(call(behind, bodies), behind);
     g_->mark_end(g_->literal(control(g_->literal(behind, "</")), block_ + ">"));
+    if (root_.contains("instead")) HADAL_TRY_VOID(add_text(root_.at("instead"), g_->start(top)));
     return finish(g_);
   }
 
@@ -68,6 +69,32 @@ class Compiler {
       g_->free(g_->rule(g_->literal(name, text + "\">\n"), bodies[i]), behind);
     }
     return behind;
+  }
+
+  // A text of a form, in place of calls.
+  core::Status add_text(const Json& form, uint32_t from) {
+    const std::string kind = form.at("kind").get<std::string>();
+    const std::string text = form.at("text").get<std::string>();
+    const auto wrong = [&](core::Error error) {
+      error.param = form.at("path").get<std::string>() + request_path(error.param);
+      return error;
+    };
+    if (kind == "object") {
+      g_->mark_end(g_->rule(from, rules_.object()));
+      return {};
+    }
+    if (kind == "regex") {
+      const auto dfa = regex_dfa(text, Match::kWhole);
+      if (!dfa) return wrong(dfa.error());
+      g_->mark_end(add_dfa(*g_, from, *dfa, Spelling::kRaw));
+      return {};
+    }
+    const Json schema = Json::parse(text);
+    SchemaCompiler compiler(*g_, rules_, schema);
+    const auto rule = compiler.schema(schema, "#");
+    if (!rule) return wrong(compiler.problem());
+    g_->mark_end(g_->rule(from, *rule));
+    return {};
   }
 
   // Any text.

@@ -17,6 +17,8 @@ namespace hadal::grammar {
 //             "block"   behind the opening of the block
 //             "call"    behind the opening of a call of the first tool
 //   single  true: one call and no more
+//   instead optional: the output may also be a text of this form, from where the grammar begins
+//     kind    "object" (any JSON object), "schema" or "regex"; text; path, for errors
 //   tools   those that may be called:
 //     name
 //     path        of the request's field that holds what follows, for errors

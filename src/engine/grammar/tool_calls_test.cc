@@ -147,5 +147,35 @@ TEST(ToolCalls, WhatCannotBeKeptToNamesTheField) {
   }
 }
 
+TEST(ToolCalls, ATextOfAFormMayComeInsteadAndNothingElse) {
+  const auto with = [](const std::string& form) {
+    std::string text = request("answer", kFree);
+    text.insert(text.size() - 1, ",\"instead\":" + form);
+    return text;
+  };
+  const std::string calls = "\n\n<@ calls>\n<@ invoke name=\"free\">\n</@ invoke>\n</@ calls>";
+  const auto object = compile(with(R"({"kind":"object","text":"","path":""})"));
+  for (const std::string& text : {calls, std::string(R"({"a": [1, {"b": null}]})")}) {
+    EXPECT_TRUE(accepts(object, text)) << text;
+  }
+  for (const std::string& text :
+       {std::string("[1]"), std::string("I look."), R"({"a": 1})" + calls, calls + "{}"}) {
+    EXPECT_FALSE(accepts(object, text)) << text;
+  }
+  const auto schema = compile(
+      with(R"({"kind":"schema","text":"{\"type\":\"integer\",\"minimum\":5}","path":"f.schema"})"));
+  EXPECT_TRUE(accepts(schema, "17"));
+  EXPECT_TRUE(accepts(schema, calls));
+  EXPECT_FALSE(accepts(schema, "4"));
+  const auto regex = compile(with(R"({"kind":"regex","text":"yes|no","path":"f.regex"})"));
+  EXPECT_TRUE(accepts(regex, "yes"));
+  EXPECT_TRUE(accepts(regex, calls));
+  EXPECT_FALSE(accepts(regex, "yes" + calls));
+  const auto wrong =
+      compile_tool_calls(with(R"({"kind":"schema","text":"{\"not\":{}}","path":"f.schema"})"));
+  ASSERT_FALSE(wrong);
+  EXPECT_EQ(wrong.error().param.substr(0, 8), "f.schema");
+}
+
 }  // namespace
 }  // namespace hadal::grammar

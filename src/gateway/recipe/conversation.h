@@ -116,6 +116,7 @@ struct CodecRequest {
   ParsePlan parse;
   Sampling sampling;
   OutputConstraint constraint;
+  OutputConstraint format;  // of the text: kNone, kJson or kRegex, with visible tools too
   ServerTools server_tools;
   ResponsePlan response;
   Extension extension;

@@ -238,27 +238,31 @@ void append_tool(std::string& out, const ToolDef& tool) {
   out += '}';
 }
 
-OutputConstraint make_constraint(const Conversation& conversation, const FormatFields& format,
-                                 std::string_view strict_schema) {
+OutputConstraint tool_constraint(const Conversation& conversation) {
   OutputConstraint constraint;
-  if (conversation.has_visible_tools()) {
-    constraint.kind = conversation.tool_choice == ToolChoice::kRequired
-                          ? OutputConstraint::Kind::kToolCallRequired
-                          : OutputConstraint::Kind::kToolCall;
-    constraint.text = "[";
-    for (const ToolDef* tool : conversation.tools) {
-      if (constraint.text.size() > 1) constraint.text += ',';
-      append_tool(constraint.text, *tool);
-    }
-    constraint.text += ']';
-  } else if (format.format == Conversation::Format::kJsonObject) {
+  constraint.kind = conversation.tool_choice == ToolChoice::kRequired
+                        ? OutputConstraint::Kind::kToolCallRequired
+                        : OutputConstraint::Kind::kToolCall;
+  constraint.text = "[";
+  for (const ToolDef* tool : conversation.tools) {
+    if (constraint.text.size() > 1) constraint.text += ',';
+    append_tool(constraint.text, *tool);
+  }
+  constraint.text += ']';
+  return constraint;
+}
+
+OutputConstraint format_constraint(const FormatFields& format) {
+  OutputConstraint constraint;
+  constraint.path = format.schema_path;
+  if (format.format == Conversation::Format::kJsonObject) {
     constraint.kind = OutputConstraint::Kind::kJson;
   } else if (format.format == Conversation::Format::kJsonSchema) {
     constraint.kind = OutputConstraint::Kind::kJson;
-    if (strict_schema.empty()) {
+    if (format.strict_schema.empty()) {
       append_json(constraint.text, format.schema, FloatStyle::kPython);
     } else {
-      constraint.text = strict_schema;
+      constraint.text = format.strict_schema;
     }
   } else if (format.format == Conversation::Format::kRegex) {
     constraint.kind = OutputConstraint::Kind::kRegex;
@@ -311,9 +315,9 @@ void finish_request(const SamplingFields& fields, const FormatFields& format,
                     const CodecOptions& options, CodecRequest& request) {
   const Conversation& conversation = request.conversation;
   set_sampling(fields, options, request);
-  request.constraint = make_constraint(conversation, format, format.strict_schema);
-  request.constraint.path = format.schema_path;
   const bool visible = conversation.has_visible_tools();
+  request.format = format_constraint(format);
+  request.constraint = visible ? tool_constraint(conversation) : request.format;
   ParsePlan& plan = request.parse;
   plan.compat = options.compat;
   plan.version = options.version;

@@ -40,11 +40,20 @@ void append_tool(std::string& out, const recipe::ToolDef& tool, recipe::Api api)
   out += '}';
 }
 
-std::string_view beginning(const recipe::CodecRequest& request) {
+std::string_view beginning(const recipe::CodecRequest& request, bool has_format) {
   if (!request.parse.forced_tool.empty()) return "call";
   if (request.parse.starts_in_tool_calls) return "block";
   const bool required = request.conversation.tool_choice == recipe::ToolChoice::kRequired;
-  return required ? "answer" : "marker";
+  return required || has_format ? "answer" : "marker";
+}
+
+void append_format(std::string& out, const recipe::OutputConstraint& format) {
+  out += ",\"instead\":{";
+  const bool regex = format.kind == recipe::OutputConstraint::Kind::kRegex;
+  member(out, "kind", regex ? "regex" : format.text.empty() ? "object" : "schema");
+  member(out, "text", format.text);
+  member(out, "path", format.path);
+  out += '}';
 }
 
 }  // namespace
@@ -54,12 +63,15 @@ types::Constraint make_call_constraint(const recipe::CodecRequest& request,
   types::Constraint out;
   const recipe::Conversation& conversation = request.conversation;
   if (!conversation.has_visible_tools()) return out;
-  if (std::ranges::none_of(conversation.tools,
-                           [](const recipe::ToolDef* tool) { return has_form(*tool); })) {
+  const bool has_format = request.format.kind != recipe::OutputConstraint::Kind::kNone &&
+                          conversation.tool_choice != recipe::ToolChoice::kRequired;
+  if (!has_format && std::ranges::none_of(conversation.tools, [](const recipe::ToolDef* tool) {
+        return has_form(*tool);
+      })) {
     return out;
   }
   const recipe::TagNames names = recipe::tag_names(options.version);
-  const std::string_view begins = beginning(request);
+  const std::string_view begins = beginning(request, has_format);
   out.kind = types::Constraint::Kind::kToolCalls;
   out.text = "{";
   member(out.text, "begins", begins);
@@ -73,7 +85,9 @@ types::Constraint make_call_constraint(const recipe::CodecRequest& request,
     if (out.text.back() != '[') out.text += ',';
     append_tool(out.text, *tool, request.response.api);
   }
-  out.text += "]}";
+  out.text += ']';
+  if (has_format) append_format(out.text, request.format);
+  out.text += '}';
   const bool reasons = request.parse.stage == recipe::StartStage::kReasoning ||
                        request.parse.stage == recipe::StartStage::kReasoningContinuation;
   if (reasons) out.begins_after = recipe::kThinkClose;

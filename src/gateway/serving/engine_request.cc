@@ -7,6 +7,7 @@
 #include "gateway/recipe/template_text.h"
 #include "gateway/serving/call_constraint.h"
 #include "gateway/serving/call_path.h"
+#include "gateway/serving/format_constraint.h"
 
 namespace hadal::serving {
 namespace {
@@ -107,20 +108,10 @@ core::Result<types::Request> make_engine_request(const recipe::CodecRequest& req
     }
     out.thinking_budget = {*request.sampling.thinking_budget, {end}};
   }
-  const bool is_regex = request.constraint.kind == recipe::OutputConstraint::Kind::kRegex;
-  const bool is_schema = request.constraint.kind == recipe::OutputConstraint::Kind::kJson &&
-                         !request.constraint.text.empty();
-  if (!engine.script && (is_regex || is_schema)) {
-    // Any JSON object is asked for in the prompt, as the published service does.
-    types::Constraint& constraint = out.constraint;
-    constraint.kind =
-        is_regex ? types::Constraint::Kind::kRegex : types::Constraint::Kind::kJsonSchema;
-    constraint.text = request.constraint.text;
-    if (reasons(request.parse.stage)) constraint.begins_after = recipe::kThinkClose;
-    constraint.path = request.constraint.path;
-  }
-  if (!engine.script && out.constraint.kind == types::Constraint::Kind::kNone) {
-    out.constraint = make_call_constraint(request, options);
+  if (!engine.script) {
+    out.constraint = request.conversation.has_visible_tools()
+                         ? make_call_constraint(request, options)
+                         : make_format_constraint(request);
   }
   if (!engine.script && out.constraint.kind == types::Constraint::Kind::kNone) {
     HADAL_TRY(out.path, make_call_path(request, options, *engine.tokenizer, engine.end_token));

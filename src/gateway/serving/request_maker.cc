@@ -178,6 +178,7 @@ std::shared_ptr<ToolRounds> RequestMaker::tool_rounds(recipe::CodecRequest& code
   parts.codec.parse = codec.parse;
   parts.codec.sampling = codec.sampling;
   parts.codec.constraint = codec.constraint;
+  parts.codec.format = codec.format;
   parts.codec.server_tools = codec.server_tools;
   parts.codec.response.api = codec.response.api;
   parts.codec.extension = codec.extension;
