@@ -118,7 +118,7 @@ class Work(unittest.TestCase):
     def hadal(self, *arguments, text=None, out=subprocess.PIPE, limit=None):
         cap = (lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))) if limit else None
         return subprocess.run([HADAL, *arguments], stdin=subprocess.DEVNULL if text is None else None, input=text, stdout=out,
-                              stderr=subprocess.PIPE, timeout=120, preexec_fn=cap)
+                              stderr=subprocess.PIPE, timeout=240, preexec_fn=cap)
 
     def refused(self, done, *words):
         error = done.stderr.decode()

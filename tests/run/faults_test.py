@@ -16,7 +16,7 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from serve_process import CHAT, Server, connect, free_port, give_up_after, http_request
+from serve_process import CHAT, PATIENCE, Server, connect, free_port, give_up_after, http_request, until
 
 HADAL = sys.argv[1]
 FULL = "--full" in sys.argv
@@ -42,7 +42,14 @@ class Bystander:
 
     def __init__(self, server):
         self.server, self.stopping, self.times, self.wrong = server, False, [], []
-        self.thread = threading.Thread(target=self.run)
+        self.late = 0.0  # the most by which a sleep was longer than asked: how busy the machine is
+        self.threads = [threading.Thread(target=run) for run in (self.run, self.watch)]
+
+    def watch(self):
+        while not self.stopping:
+            began = time.monotonic()
+            time.sleep(0.02)
+            self.late = max(self.late, time.monotonic() - began - 0.02)
 
     def run(self):
         while not self.stopping:
@@ -57,12 +64,14 @@ class Bystander:
             time.sleep(0.02)
 
     def __enter__(self):
-        self.thread.start()
+        for thread in self.threads:
+            thread.start()
         return self
 
     def __exit__(self, *_):
         self.stopping = True
-        self.thread.join()
+        for thread in self.threads:
+            thread.join()
 
 
 class Faults(unittest.TestCase):
@@ -71,10 +80,11 @@ class Faults(unittest.TestCase):
         self.addCleanup(lambda: server.process.poll() is None and server.stop())
         return server
 
-    def check(self, bystander, longest=5.0):
+    def check(self, bystander):
+        """Every request beside the fault was answered, and none waited for the fault's end. What the machine itself is late is allowed for."""
         self.assertEqual(bystander.wrong, [])
-        self.assertGreater(len(bystander.times), 0)
-        self.assertLess(max(bystander.times), longest)
+        self.assertGreater(len(bystander.times), 1)
+        self.assertLess(max(bystander.times), 5 + 20 * bystander.late)
 
     def vanish(self, server, n_clients, at_a_time, random_):
         request = http_request("/v1/chat/completions", scripted("word " * 200, pace_ms=10))
@@ -107,18 +117,13 @@ class Faults(unittest.TestCase):
             self.vanish(server, n, 100, random_)
         self.check(bystander)
         counts = server.wait_until_idle()
-        time.sleep(0.5)
         self.assertEqual((counts["running"], counts["waiting"], counts["paused"]), (0, 0, 0))
         self.assertEqual(counts["free_blocks"] + counts["cached_blocks"], counts["blocks"])
-        self.assertLessEqual(server.n_open_files(), files + 1)
+        until(lambda: server.n_open_files() <= files + 1)
         grown = server.resident_kb() - resident
         self.assertLess(grown, room(8 << 10))
         server.request("POST", "/admin/flush")
-        for _ in range(100):
-            if server.status()["free_blocks"] == counts["blocks"]:
-                break
-            time.sleep(0.02)
-        self.assertEqual(server.status()["free_blocks"], counts["blocks"])
+        until(lambda: server.status()["free_blocks"] == counts["blocks"])
         report("vanish", clients=n, open_files_before=files, open_files_after=server.n_open_files(), resident_kb_before=resident, resident_kb_after=server.resident_kb(), slowest_bystander_ms=round(1000 * max(bystander.times), 1))
 
     def test_a_slow_reader_pauses_its_own_row_only(self):
@@ -128,14 +133,17 @@ class Faults(unittest.TestCase):
         # An SSE event a word: far more than the kernel's buffers hold.
         slow.sendall(http_request("/v1/chat/completions", {**scripted("word " * n_words), "max_tokens": 2 * n_words}))
         # The kernel's send buffer grows for a while and takes more each time: paused for good is paused for a second.
-        seen_since, deadline = None, time.monotonic() + 60
-        while (seen_since is None or time.monotonic() - seen_since < 1) and time.monotonic() < deadline:
+        seen_since = None
+
+        def paused_for_a_second():
+            nonlocal seen_since
             if server.status()["paused"] != 1:
                 seen_since = None
             elif seen_since is None:
                 seen_since = time.monotonic()
-            time.sleep(0.02)
-        self.assertIsNotNone(seen_since)
+            return seen_since is not None and time.monotonic() - seen_since > 1
+
+        until(paused_for_a_second)
         with Bystander(server) as bystander:
             resident = server.resident_kb()
             time.sleep(1)
@@ -176,29 +184,21 @@ class Faults(unittest.TestCase):
         report("flood", requests=n, served=len(served), refused=len(refused))
 
     def test_idle_connections_cost_little_and_nobody_else(self):
-        server = self.serve("--http.idle-timeout", "60000")
+        server = self.serve("--http.idle-timeout", "30m")
         for _ in range(20):  # memory that is touched once and kept
             server.request("POST", "/v1/chat/completions", scripted("fine", stream=False))
         n = 10000 if FULL else 1000
         files, resident = server.n_open_files(), server.resident_kb()
         idle = [connect(server.port) for _ in range(n)]
         with Bystander(server) as bystander:
-            for _ in range(200):
-                if server.n_open_files() >= files + n - 1:  # one of the first count may have been the status connection before
-                    break
-                time.sleep(0.05)
-            self.assertGreaterEqual(server.n_open_files(), files + n - 1)
+            until(lambda: server.n_open_files() >= files + n - 1)  # one of the first count may have been the status connection before
             each_kb = (server.resident_kb() - resident) / n
             time.sleep(1)
         for client in idle:
             client.close()
         self.check(bystander)
         self.assertLess(each_kb, room(4))
-        for _ in range(200):
-            if server.n_open_files() <= files + 1:
-                break
-            time.sleep(0.05)
-        self.assertLessEqual(server.n_open_files(), files + 1)
+        until(lambda: server.n_open_files() <= files + 1)
         report("idle_connections", connections=n, kb_each=round(each_kb, 2), slowest_bystander_ms=round(1000 * max(bystander.times), 1))
 
     def test_heads_that_crawl_are_cut_in_time(self):
@@ -210,7 +210,7 @@ class Faults(unittest.TestCase):
             for client in crawlers:
                 client.sendall(b"GET /v1/models HTTP/1.1\r\nX-A: ")
             alive = set(crawlers)
-            while alive and time.monotonic() - began < 30:
+            while alive and time.monotonic() - began < PATIENCE:
                 for client in list(alive):
                     try:
                         client.sendall(b"a")
@@ -253,7 +253,7 @@ class Faults(unittest.TestCase):
         report("huge_bodies", asked=n_bytes, taken=sent, resident_kb_grown=grown)
 
     def test_many_slow_bodies_do_not_add_up(self):
-        server = self.serve("--http.max-body-bytes", "64MiB", "--http.body-timeout", "1000")
+        server = self.serve("--http.max-body-bytes", "64MiB", "--http.body-timeout", "4s")  # the bystander's body comes in a piece of its own
         clients = [connect(server.port) for _ in range(24)]  # 24 x 60 MiB announced; the limit of all is 1 GiB
         for client in clients:
             client.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 62914560\r\n\r\n{")
@@ -277,19 +277,15 @@ class Faults(unittest.TestCase):
     def test_a_client_that_is_killed_frees_its_row_and_a_killed_server_comes_back(self):
         port = free_port()
         server = self.serve(port=port)
-        body = json.dumps(scripted("word " * 1000, pace_ms=200))
+        body = json.dumps(scripted("word " * 1000, pace_ms=2000))
         client = subprocess.Popen([sys.executable, "-c", "import sys, urllib.request as u; r = u.urlopen(u.Request(sys.argv[1], sys.argv[2].encode())); print(r.read(100), flush=True); r.read()",
                                    f"http://127.0.0.1:{port}/v1/chat/completions", body], stdout=subprocess.PIPE)
         client.stdout.readline()
-        for _ in range(400):  # a stream's first frame may come before the engine has the request
-            if server.status()["running"] == 1:
-                break
-            time.sleep(0.05)
-        self.assertEqual(server.status()["running"], 1)
+        server.wait_until_running()  # a stream's first frame may come before the engine has the request
         client.kill()
         client.wait()
         client.stdout.close()
-        self.assertEqual(server.wait_until_idle(5)["running"], 0)
+        server.wait_until_idle()
         with_stream = connect(port)
         with_stream.sendall(http_request("/v1/chat/completions", scripted("word " * 1000, pace_ms=200)))
         with_stream.recv(100)
@@ -304,7 +300,7 @@ if __name__ == "__main__":
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     if not FULL:
-        give_up_after(280)
+        give_up_after(870)
     names = [name for name in sys.argv[2:] if name != "--full"]
     result = unittest.main(argv=[sys.argv[0], *names], exit=False).result
     print(f"{result.testsRun - len(result.failures) - len(result.errors)} passed, {len(result.failures) + len(result.errors)} failed")

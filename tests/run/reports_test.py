@@ -11,13 +11,12 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "recipe")]
 from answer_view import view
-from serve_process import CHAT, DEMO, Server, connect, give_up_after, http_request
+from serve_process import CHAT, DEMO, PATIENCE, Server, connect, give_up_after, http_request, until
 
 HADAL = sys.argv[1]
 APIS = ("chat", "messages", "responses")
@@ -390,12 +389,11 @@ class SmallPool(Case):
     def test_U041_a_stream_that_waits_says_at_once_that_it_lives(self):
         """During a long wait or prefill the client hears nothing and gives up."""
         def paced(api, text):
-            return http_request(PATHS[api], {**question(api, functions=()), "stream": True, "hadal": {"script": {"text": text, "pace_ms": 50}}})
+            return http_request(PATHS[api], {**question(api, functions=()), "stream": True, "hadal": {"script": {"text": text, "pace_ms": 1000}}})
         busy = [connect(self.server.port) for _ in range(2)]
         for client in busy:
             client.sendall(paced("chat", "word " * 400))
-        while self.server.status()["running"] < 2:
-            time.sleep(0.01)
+        self.server.wait_until_running(2)
         for api in APIS:
             with connect(self.server.port) as client:
                 client.sendall(paced(api, "late"))
@@ -412,8 +410,7 @@ class SmallPool(Case):
 
     def test_U088_the_prefix_of_the_next_turn_is_not_evicted_to_make_room_for_it(self):
         self.server.request("POST", "/admin/flush")  # else what other cases left decides what is given up
-        while self.server.status()["free_blocks"] < 40:
-            time.sleep(0.01)
+        until(lambda: self.server.status()["free_blocks"] == 40)
         self.usage("first " + "word " * 240)
         self.usage("other " + "word " * 240)
         n_prompt, cached = self.usage([{"role": "user", "content": "first " + "word " * 240}, {"role": "assistant", "content": "ok"}, {"role": "user", "content": "word " * 300}])
@@ -516,7 +513,7 @@ class Model(Case):
 
 class Commands(unittest.TestCase):
     def serve(self, *flags, **more):
-        return subprocess.run([HADAL, "serve", "--model", DEMO, "--port", "0", *flags], capture_output=True, text=True, timeout=60, **more)
+        return subprocess.run([HADAL, "serve", "--model", DEMO, "--port", "0", *flags], capture_output=True, text=True, timeout=PATIENCE, **more)
 
     def test_U043_U053_U072_wrong_settings_are_refused_before_anything_is_loaded(self):
         """A wrong or impossible setting fails after minutes of loading, or names no right one."""
@@ -571,7 +568,7 @@ class Commands(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    give_up_after(280)
+    give_up_after(870)
     result = unittest.main(argv=[sys.argv[0], *sys.argv[2:]], exit=False).result
     print(f"{result.testsRun} tests, {len(result.failures) + len(result.errors)} failures")
     sys.exit(0 if result.wasSuccessful() else 1)

@@ -24,7 +24,7 @@ def check(name):
 
 def hadal(*arguments, stdin=subprocess.DEVNULL, text=None, out=subprocess.PIPE):
     return subprocess.run([HADAL, *arguments], stdin=None if text is not None else stdin, input=text, stdout=out,
-                          stderr=subprocess.PIPE, timeout=120)
+                          stderr=subprocess.PIPE, timeout=240)
 
 
 def refused(done, code, *words):
@@ -156,7 +156,7 @@ def _():
 # ---- generate ----
 
 def request(key, text, **extra):
-    script = {"text": text, "step": 2, "pace_ms": 1}
+    script = {"text": text, "step": 2, "pace_ms": 3}
     body = {"model": "m", "messages": [{"role": "user", "content": key}], "thinking": {"type": "disabled"},
             "hadal": {"script": script}, **extra}
     return {"custom_id": key, "method": "POST", "url": "/v1/chat/completions", "body": body}
@@ -230,14 +230,14 @@ def _():
             child = subprocess.Popen([HADAL, "generate", source, "-o", target, "--backend", "script", "--max-running", "16"],
                                      stderr=subprocess.DEVNULL)
             before = os.path.getsize(target) if os.path.exists(target) else 0
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 240
             while child.poll() is None and time.monotonic() < deadline:
                 if os.path.exists(target) and os.path.getsize(target) > before + 20000:
                     child.send_signal(signal.SIGKILL)
                     kills += 1
                     break
                 time.sleep(0.002)
-            child.wait(60)
+            child.wait(240)
             with open(target, "ab") as file:  # what a power cut may leave
                 file.write(b'{"id":"batch_req_0000')
         assert kills >= 2, kills

@@ -16,9 +16,22 @@ DEMO = os.path.join(ROOT, "models", "demo")
 CHAT = {"model": "deepseek-flash", "messages": [{"role": "user", "content": "q"}]}
 
 
+# Seconds for what takes a moment on a machine that is not busy. Only a failure waits so long.
+PATIENCE = 240
+
+
 def give_up_after(seconds):
     """A test that hangs says where, before ctest's time-out (tests/CMakeLists.txt) ends it without a word."""
     faulthandler.dump_traceback_later(seconds, exit=True)
+
+
+def until(condition, seconds=PATIENCE):
+    """What condition() gives, as soon as that is true."""
+    end = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < end, f"not so within {seconds} s; at last: {value}"
+        time.sleep(0.02)
+    return value
 
 
 PRCTL, PR_SET_PDEATHSIG = ctypes.CDLL(None).prctl, 1
@@ -35,13 +48,9 @@ class Server:
         self.port = port
         self.process = subprocess.Popen([hadal, "serve", "--model", DEMO, "--port", str(port), *flags], stderr=log or self.log,
                                         preexec_fn=lambda: (die_with_parent(), preexec_fn and preexec_fn()), **popen)
-        for _ in range(1200):
-            if self.is_ready():
-                return
-            if self.process.poll() is not None:
-                break
-            time.sleep(0.05)
-        raise RuntimeError(self.read_log())
+        until(lambda: self.is_ready() or self.process.poll() is not None)
+        if self.process.poll() is not None:
+            raise RuntimeError(self.read_log())
 
     def is_ready(self):
         if self.port:
@@ -59,7 +68,7 @@ class Server:
             return log.read()
 
     def request(self, method, path, body=None, headers=None):
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         try:
             connection.request(method, path, None if body is None else body if isinstance(body, (str, bytes)) else json.dumps(body), headers or {})
             response = connection.getresponse()
@@ -70,14 +79,16 @@ class Server:
     def status(self):
         return json.loads(self.request("GET", "/admin/status")[1])
 
-    def wait_until_idle(self, seconds=20):
-        """The counts when nothing runs or waits any more, or after so many seconds."""
-        for _ in range(int(seconds / 0.05)):
+    def wait_until_idle(self):
+        """The counts when nothing runs or waits any more. To show that something was ended it must have run longer than PATIENCE."""
+        def idle_counts():
             counts = self.status()
-            if counts["running"] == counts["waiting"] == 0:
-                break
-            time.sleep(0.05)
-        return counts
+            return counts if counts["running"] == counts["waiting"] == 0 else None
+
+        return until(idle_counts)
+
+    def wait_until_running(self, n=1):
+        until(lambda: self.status()["running"] >= n)
 
     def n_open_files(self):
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
@@ -88,7 +99,7 @@ class Server:
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
-        code = self.process.wait(60)
+        code = self.process.wait(PATIENCE)
         self.text = self.read_log()
         self.log.close()
         return code
@@ -113,7 +124,7 @@ def call(server, method, path, body=None, headers=None, status=200):
 
 def kill_9(server):
     server.process.send_signal(signal.SIGKILL)
-    server.process.wait(60)
+    server.process.wait(PATIENCE)
 
 
 def http_request(path, body, extra=""):
@@ -126,7 +137,7 @@ def connect(port, receive_buffer=None):
     client = socket.socket()
     if receive_buffer:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-    client.settimeout(60)
+    client.settimeout(PATIENCE)
     client.connect(("127.0.0.1", port))
     return client
 

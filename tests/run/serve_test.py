@@ -18,7 +18,7 @@ from serve_process import CHAT, give_up_after
 
 HADAL = sys.argv[1]
 SCRIPT = [
-    {"match": {"contains": "slow"}, "reasoning": "", "text": "word " * 400, "pace_ms": 20},
+    {"match": {"contains": "slow"}, "reasoning": "", "text": "word " * 20000, "pace_ms": 20},  # longer than any test waits
     {"match": {"api": "completions"}, "text": "plain"},
     {"reasoning": "because", "text": "The answer.", "step": 2},
 ]
@@ -78,7 +78,7 @@ class Gateway(unittest.TestCase):
         self.assertEqual(self.server.request("POST", "/v1/chat/completions", CHAT)[0], 200)
 
     def test_clients_that_vanish_leave_nothing_behind(self):
-        body = json.dumps({**CHAT, "stream": True, "messages": [{"role": "user", "content": "slow"}]}).encode()
+        body = json.dumps({**CHAT, "stream": True, "max_tokens": 20000, "messages": [{"role": "user", "content": "slow"}]}).encode()
         for n_read in (0, 10, 400, 3000):
             with socket.create_connection(("127.0.0.1", self.server.port)) as client:
                 client.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
@@ -202,11 +202,11 @@ class Operation(unittest.TestCase):
 
     def test_drain_finishes_what_runs(self):
         server = Server("--backend", "script")
-        script = {"script": {"text": "word " * 50, "pace_ms": 20}}
+        script = {"script": {"text": "word " * 50, "pace_ms": 100}}
         result = []
         thread = threading.Thread(target=lambda: result.append(server.request("POST", "/v1/chat/completions", {**CHAT, "thinking": {"type": "disabled"}, "hadal": script})))
         thread.start()
-        time.sleep(0.3)
+        server.wait_until_running()
         self.assertEqual(server.stop(), 0)
         thread.join()
         self.assertEqual(result[0][0], 200)
@@ -263,7 +263,7 @@ class Operation(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    give_up_after(280)
+    give_up_after(870)
     result = unittest.main(argv=[sys.argv[0], *sys.argv[2:]], exit=False).result
     print(f"{result.testsRun - len(result.failures) - len(result.errors)} passed, {len(result.failures) + len(result.errors)} failed")
     sys.exit(0 if result.wasSuccessful() else 1)

@@ -13,7 +13,7 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from serve_process import Server, call, give_up_after, kill_9
+from serve_process import Server, call, give_up_after, kill_9, until
 
 HADAL = sys.argv[1]
 MODEL = "deepseek-flash"
@@ -27,6 +27,15 @@ def ask(text, answer="The answer.", **more):
     """A body for /v1/responses with thinking off."""
     script = {"text": answer, **more.pop("script", {})}
     return {"model": MODEL, "input": text, "reasoning": {"effort": "none"}, "hadal": {"script": script, "return_token_ids": True}, **more}
+
+
+def ended(server, id):
+    """A background response when it is no longer made."""
+    def ended_response():
+        got = call(server, "GET", f"/v1/responses/{id}")
+        return got if got["status"] not in ("queued", "in_progress") else None
+
+    return until(ended_response)
 
 
 @contextlib.contextmanager
@@ -120,22 +129,15 @@ class Responses(unittest.TestCase):
     def test_a_background_response_is_polled_and_cancelled(self):
         made = self.call("POST", "/v1/responses", ask("q", background=True))
         self.assertEqual((made["status"], made["background"]), ("queued", True))
-        for _ in range(200):
-            got = self.call("GET", f"/v1/responses/{made['id']}")
-            if got["status"] not in ("queued", "in_progress"):
-                break
-            time.sleep(0.02)
+        got = ended(self.server, made["id"])
         self.assertEqual((got["status"], got["output"][0]["content"][0]["text"]), ("completed", "The answer."))
         self.assertEqual(self.call("POST", f"/v1/responses/{made['id']}/cancel"), got)
-        slow = self.call("POST", "/v1/responses", ask("q", "word " * 500, background=True, script={"pace_ms": 50}))
-        for _ in range(200):
-            if self.call("GET", f"/v1/responses/{slow['id']}")["status"] == "in_progress":
-                break
-            time.sleep(0.02)
+        slow = self.call("POST", "/v1/responses", ask("q", "word " * 500, background=True, script={"pace_ms": 1000}))
+        until(lambda: self.call("GET", f"/v1/responses/{slow['id']}")["status"] == "in_progress")
         self.assertEqual(self.call("POST", f"/v1/responses/{slow['id']}/cancel")["status"], "cancelled")
         self.assertEqual(self.call("GET", f"/v1/responses/{slow['id']}")["status"], "cancelled")
         self.assertEqual(self.server.wait_until_idle()["running"], 0)
-        gone = self.call("POST", "/v1/responses", ask("q", "word " * 500, background=True, script={"pace_ms": 50}))
+        gone = self.call("POST", "/v1/responses", ask("q", "word " * 500, background=True, script={"pace_ms": 1000}))
         self.call("DELETE", f"/v1/responses/{gone['id']}")
         self.assertEqual(self.server.wait_until_idle()["running"], 0)
         time.sleep(0.2)
@@ -239,13 +241,12 @@ def start_batch(server, lines, headers=None, window="24h", **more):
     return call(server, "POST", "/v1/batches", body, headers)
 
 
-def wait_for(server, batch, headers=None, seconds=60):
-    for _ in range(seconds * 20):
+def wait_for(server, batch, headers=None):
+    def ended_batch():
         got = call(server, "GET", f"/v1/batches/{batch['id']}", headers=headers)
-        if got["status"] not in ("validating", "in_progress", "finalizing", "cancelling"):
-            return got
-        time.sleep(0.05)
-    raise AssertionError(got)
+        return got if got["status"] not in ("validating", "in_progress", "finalizing", "cancelling") else None
+
+    return until(ended_batch)
 
 
 def lines_of(server, file_id, headers=None):
@@ -319,31 +320,28 @@ class Batches(unittest.TestCase):
             self.assertTrue(error["param"].startswith(field), error)
 
     def test_cancel_keeps_what_was_done(self):
-        batch = start_batch(self.server, [chat_line(f"{i}", answer="word " * 20, pace_ms=20) for i in range(400)])
-        while self.call("GET", f"/v1/batches/{batch['id']}")["request_counts"]["completed"] < 20:
-            time.sleep(0.02)
+        # The first ones end by themselves, the others not before the cancel, however late that is.
+        batch = start_batch(self.server, [chat_line(f"{i}", answer="word " * 20, pace_ms=20 if i < 20 else 20_000) for i in range(400)])
+        until(lambda: self.call("GET", f"/v1/batches/{batch['id']}")["request_counts"]["completed"] >= 20)
         self.assertEqual(self.call("POST", f"/v1/batches/{batch['id']}/cancel")["status"], "cancelling")
         done = wait_for(self.server, batch)
         n = done["request_counts"]["completed"]
         self.assertEqual(done["status"], "cancelled")
-        self.assertTrue(20 <= n < 400, n)
+        self.assertEqual(n, 20)
         self.assertEqual(len(lines_of(self.server, done["output_file_id"])), n)
         self.assertEqual(self.server.wait_until_idle()["running"], 0)
 
     def test_what_an_operator_aborts_is_made_again_once_and_then_has_its_reason(self):
-        lines = [chat_line(f"{i}", answer="word " * 20, pace_ms=100) for i in range(6)]
-
         def abort():
-            while self.server.status()["running"] < len(lines):
-                time.sleep(0.02)
+            self.server.wait_until_running(6)
             self.call("POST", "/admin/abort")
-            while self.server.status()["running"] == len(lines):
-                time.sleep(0.02)
+            until(lambda: self.server.status()["running"] < 6)
 
-        batch = start_batch(self.server, lines)
+        batch = start_batch(self.server, [chat_line(f"{i}", answer="word " * 20, pace_ms=300) for i in range(6)])
         abort()
         done = wait_for(self.server, batch)
         self.assertEqual((done["status"], done["request_counts"]), ("completed", {"total": 6, "completed": 6, "failed": 0}))
+        lines = [chat_line(f"{i}", answer="word " * 20, pace_ms=20_000) for i in range(6)]
         batch = start_batch(self.server, lines + [chat_line("fast")])
         abort()
         abort()
@@ -355,7 +353,7 @@ class Batches(unittest.TestCase):
         self.assertIn("operator", wrong[0]["error"]["message"])
 
     def test_a_window_that_ends_leaves_an_error_for_each_line_not_reached(self):
-        batch = start_batch(self.server, [chat_line(f"{i}", answer="word " * 20, pace_ms=20) for i in range(300)], window="1s")
+        batch = start_batch(self.server, [chat_line(f"{i}", answer="word " * 20, pace_ms=20 if i < 20 else 500) for i in range(300)], window="1s")
         done = wait_for(self.server, batch)
         counts = done["request_counts"]
         self.assertEqual((done["status"], counts["completed"] + counts["failed"]), ("expired", 300))
@@ -376,7 +374,7 @@ class Batches(unittest.TestCase):
 
     def test_a_slow_download_keeps_nobody_waiting(self):
         made = upload(self.server, ["x" * 3_000_000])
-        slow = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=60)
+        slow = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=240)
         slow.request("GET", f"/v1/files/{made['id']}/content")
         began = slow.getresponse()
         first = began.read(1000)
@@ -392,10 +390,12 @@ class Durability(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "store.db")
             server = serve("--store.path", path)
-            batch = start_batch(server, [chat_line(f"{i}", answer=f"answer {i} " * 5, step=1, pace_ms=2) for i in range(n)])
+            batch = start_batch(server, [chat_line(f"{i}", answer=f"answer {i} " * 5, step=1, pace_ms=10) for i in range(n)])
             kills, seen = 0, 0
             while kills < 4:
                 counts = call(server, "GET", f"/v1/batches/{batch['id']}")["request_counts"]
+                if counts["completed"] == n:  # a machine that stood still between two looks
+                    break
                 if counts["completed"] >= seen + 150:
                     kill_9(server)
                     kills += 1
@@ -404,6 +404,7 @@ class Durability(unittest.TestCase):
                     self.assertGreaterEqual(after, counts["completed"])
                     seen = after
                 time.sleep(0.02)
+            self.assertGreaterEqual(kills, 1)
             done = wait_for(server, batch)
             self.assertEqual((done["status"], done["request_counts"]), ("completed", {"total": n, "completed": n, "failed": 0}))
             out = lines_of(server, done["output_file_id"])
@@ -413,15 +414,11 @@ class Durability(unittest.TestCase):
 
     def test_clients_come_before_batches(self):
         server = serve("--sched.max-running", "4")
-        batch = start_batch(server, [chat_line(f"{i}", answer="word " * 100, pace_ms=200) for i in range(40)])  # 20 s or more each
-        while server.status()["running"] < 4:
-            time.sleep(0.01)
-        times = []
+        batch = start_batch(server, [chat_line(f"{i}", answer="word " * 100, pace_ms=10_000) for i in range(40)])  # none ends while the test runs
+        server.wait_until_running(4)
         for _ in range(5):
-            began = time.monotonic()
             call(server, "POST", "/v1/chat/completions", chat_line("")["body"])
-            times.append(time.monotonic() - began)
-        self.assertLess(max(times), 10)
+        self.assertEqual(call(server, "GET", f"/v1/batches/{batch['id']}")["request_counts"]["completed"], 0)
         call(server, "POST", f"/v1/batches/{batch['id']}/cancel")
         self.assertEqual(wait_for(server, batch)["status"], "cancelled")
         self.assertEqual(server.stop(), 0)
@@ -433,11 +430,7 @@ class Durability(unittest.TestCase):
             for line in lines:
                 line["body"]["n"] = 8  # results are larger than the file
             batch = start_batch(server, lines)
-            for _ in range(400):
-                if "trying again" in server.read_log():
-                    break
-                time.sleep(0.05)
-            self.assertIn("trying again", server.read_log())
+            until(lambda: "trying again" in server.read_log())
             call(server, "POST", "/v1/chat/completions", chat_line("")["body"])
             got = call(server, "GET", f"/v1/batches/{batch['id']}")
             self.assertEqual(got["status"], "in_progress")
@@ -461,8 +454,7 @@ class Durability(unittest.TestCase):
             threads = [threading.Thread(target=client) for _ in range(8)]
             for thread in threads:
                 thread.start()
-            while len(answered) < 300:
-                time.sleep(0.01)
+            until(lambda: len(answered) >= 300)
             slow = call(server, "POST", "/v1/responses", ask("q", "late " * 40, background=True, script={"pace_ms": 20}))
             kill_9(server)
             stop.set()
@@ -473,11 +465,7 @@ class Durability(unittest.TestCase):
                 for response in answered:
                     self.assertEqual(call(server, "GET", f"/v1/responses/{response['id']}"), response)
                 call(server, "POST", "/v1/responses", ask("and on", previous_response_id=answered[-1]["id"]))
-                for _ in range(300):
-                    got = call(server, "GET", f"/v1/responses/{slow['id']}")
-                    if got["status"] == "completed":
-                        break
-                    time.sleep(0.05)
+                got = ended(server, slow["id"])
                 self.assertEqual(got["output"][0]["content"][0]["text"], "late " * 40)
                 self.assertEqual(got["created_at"], slow["created_at"])
             finally:
@@ -488,14 +476,10 @@ class Durability(unittest.TestCase):
             path = os.path.join(folder, "store.db")
             server = serve("--store.path", path, "--drain-grace", "100ms")
             slow = call(server, "POST", "/v1/responses", ask("q", "late " * 60, background=True, script={"pace_ms": 20}))
-            time.sleep(0.2)
+            until(lambda: call(server, "GET", f"/v1/responses/{slow['id']}")["status"] != "queued")
             self.assertEqual(server.stop(), 0)
             server = serve("--store.path", path)
-            for _ in range(300):
-                got = call(server, "GET", f"/v1/responses/{slow['id']}")
-                if got["status"] not in ("queued", "in_progress"):
-                    break
-                time.sleep(0.05)
+            got = ended(server, slow["id"])
             self.assertEqual((got["status"], got["output"][0]["content"][0]["text"]), ("completed", "late " * 60))
             self.assertEqual(server.stop(), 0)
 
@@ -514,14 +498,14 @@ class Durability(unittest.TestCase):
             self.assertEqual(server.stop(), 0)
 
     def test_many_responses_are_bounded_in_rows_bytes_and_memory(self):
-        n, kept = 20_000, 2_000
+        n, kept = 4_000, 400
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "store.db")
             server = serve("--store.path", path, "--store.max-responses", str(kept), "--log-requests", "false", "--sched.max-running", "256")
             ids, lock = [], threading.Lock()
 
             def client(count):
-                connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+                connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=240)
                 body = json.dumps(ask("q", "x" * 400))
                 for _ in range(count):
                     connection.request("POST", "/v1/responses", body)
@@ -541,7 +525,7 @@ class Durability(unittest.TestCase):
             size = sum(os.path.getsize(os.path.join(folder, name)) for name in os.listdir(folder))
             resident = server.resident_kb()
             print(json.dumps({"responses": n, "kept": kept, "seconds": round(took, 1), "per_second": round(n / took), "bytes": size, "resident_kb": resident}))
-            self.assertLess(size, 40 << 20)
+            self.assertLess(size, 12 << 20)  # all of them would be some 20 MB
             call(server, "GET", f"/v1/responses/{ids[-1]}")
             call(server, "GET", f"/v1/responses/{ids[0]}", status=404)
             self.assertEqual(server.stop(), 0)
@@ -550,14 +534,14 @@ class Durability(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "store.db")
             server = serve("--store.path", path)
-            second = subprocess.run([HADAL, "serve", "--backend", "script", "--port", "0", "--store.path", path], capture_output=True, text=True, timeout=60)
+            second = subprocess.run([HADAL, "serve", "--backend", "script", "--port", "0", "--store.path", path], capture_output=True, text=True, timeout=240)
             self.assertEqual(second.returncode, 1)
             self.assertIn("another process holds the store", second.stderr)
             self.assertEqual(server.stop(), 0)
 
 
 if __name__ == "__main__":
-    give_up_after(280)
+    give_up_after(870)
     result = unittest.main(argv=sys.argv[:1] + sys.argv[2:], exit=False).result
     print(f"{result.testsRun - len(result.failures) - len(result.errors)} passed, {len(result.failures) + len(result.errors)} failed")
     sys.exit(0 if result.wasSuccessful() else 1)

@@ -47,7 +47,7 @@ class TestHandler : public Handler {
   }
   std::shared_ptr<Exchange> wait_kept() {
     std::unique_lock lock(mutex);
-    changed.wait_for(lock, 5s, [&] { return kept != nullptr; });
+    changed.wait_for(lock, 120s, [&] { return kept != nullptr; });
     return std::move(kept);
   }
 
@@ -66,7 +66,7 @@ class Client {
     address.sin_port = htons(port);
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     EXPECT_EQ(connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
-    const timeval timeout{5, 0};
+    const timeval timeout{120, 0};
     setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
   }
   ~Client() { hang_up(); }
@@ -108,7 +108,7 @@ struct Running {
   }
   template <typename Condition>
   bool eventually(Condition condition) {
-    for (int i = 0; i < 500; ++i) {
+    for (int i = 0; i < 12'000; ++i) {
       if (condition()) return true;
       std::this_thread::sleep_for(10ms);
     }

@@ -21,7 +21,7 @@ class Client {
   // Takes what is there until the answer has ended or `enough` holds.
   template <typename Enough>
   bool read_until(Enough enough) {
-    for (int i = 0; i < 5000; ++i) {
+    for (int i = 0; i < 100'000; ++i) {
       std::string out;
       const bool last = exchange->take_output(out);
       text += out;
