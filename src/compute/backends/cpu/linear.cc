@@ -14,7 +14,7 @@ namespace {
 constexpr PackOrder kPairs = PackOrder::kPairs;
 constexpr LinearKernels kBase[] = {{kPairs, level_base::run, level_base::peak}};
 #if defined(__x86_64__)
-constexpr LinearKernels kAvx2[] = {{PackOrder::kWords, level_avx2::run, level_avx2::peak}};
+constexpr LinearKernels kAvx2[] = {{PackOrder::kRows, level_avx2::run, level_avx2::peak}};
 constexpr LinearKernels kAvx512[] = {{kPairs, level_avx512::run, level_avx512::peak}};
 constexpr LinearKernels kAvx512Bf16[] = {
     {kPairs, level_avx512bf16::run, level_avx512bf16::peak},

@@ -99,28 +99,13 @@ HADAL_YMM Vec scale_rows(const unsigned char* bytes) {
   return {scale_8(bytes), scale_8(bytes + 8)};
 }
 
-// Codes to fp16 (linear_halves.inc): E2M1's bits are those of the high byte of an fp16 that is the
-// value times 2^-14, E4M3's those of one that is the value times 2^-8.
+// Codes to fp16 (linear_halves.inc): E4M3's bits are those of an fp16 that is the value times 2^-8.
 struct Halves {
   static constexpr bool kUsed = true;
-  static constexpr float kFp4Factor = 16384.f;
   static constexpr float kFp8Factor = 256.f;
 
   HADAL_YMM static void put(unsigned char* to, __m256i halves) {
     _mm256_store_si256(reinterpret_cast<__m256i*>(to), halves);
-  }
-  HADAL_YMM static void fp4(const unsigned char* from, unsigned char* to, int64_t stride) {
-    const __m256i high_byte = _mm256_broadcastsi128_si256(
-        _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, -128, -126, -124, -122, -120, -118, -116, -114));
-    const __m256i nibble = _mm256_set1_epi8(15), high = _mm256_set1_epi16(-256);
-    const __m256i codes = load_codes(from);
-    const __m256i k02 = _mm256_shuffle_epi8(high_byte, _mm256_and_si256(codes, nibble));
-    const __m256i k13 =
-        _mm256_shuffle_epi8(high_byte, _mm256_and_si256(_mm256_srli_epi16(codes, 4), nibble));
-    put(to, _mm256_slli_epi16(k02, 8));
-    put(to + stride, _mm256_slli_epi16(k13, 8));
-    put(to + 2 * stride, _mm256_and_si256(k02, high));
-    put(to + 3 * stride, _mm256_and_si256(k13, high));
   }
   HADAL_YMM static void fp8(const unsigned char* from, unsigned char* to, int64_t stride) {
     const __m256i bits = _mm256_set1_epi16(-0x4080);
@@ -139,10 +124,50 @@ HADAL_YMM void line_pairs_bf16(const unsigned char* line, const Use& use) {
   use(0, pair_load(line));
 }
 
-// Never used: FP4 and FP8 go through Halves.
-constexpr bool kFloatsFp4 = false;
+HADAL_YMM __m256i low_codes(__m256i codes) {
+  return _mm256_and_si256(codes, _mm256_set1_epi8(15));
+}
+HADAL_YMM __m256i high_codes(__m256i codes) {
+  return _mm256_and_si256(_mm256_srli_epi16(codes, 4), _mm256_set1_epi8(15));
+}
+// Half of the integers in byte J of each dword.
+template <int J>
+HADAL_YMM __m256 byte_floats(__m256i twice) {
+  const __m256i wide = _mm256_srai_epi32(_mm256_slli_epi32(twice, 24 - 8 * J), 24);
+  return _mm256_mul_ps(_mm256_set1_ps(0.5f), _mm256_cvtepi32_ps(wide));
+}
+// use(k, 8 weights) for the k of a half line, the odd one of a pair first.
 template <typename Use>
-HADAL_YMM void line_floats_fp4(const unsigned char*, const Use&) {}
+HADAL_YMM void half_line_floats_fp4(const unsigned char* from, const Use& use) {
+  const __m256i twice = _mm256_broadcastsi128_si256(
+      _mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12));
+  const __m256i codes = load_codes(from);
+  const __m256i low = _mm256_shuffle_epi8(twice, low_codes(codes));
+  const __m256i high = _mm256_shuffle_epi8(twice, high_codes(codes));
+  use(1, byte_floats<1>(low));
+  use(0, byte_floats<0>(low));
+  use(3, byte_floats<3>(low));
+  use(2, byte_floats<2>(low));
+  use(5, byte_floats<1>(high));
+  use(4, byte_floats<0>(high));
+  use(7, byte_floats<3>(high));
+  use(6, byte_floats<2>(high));
+}
+constexpr bool kFloatsFp4 = true;
+template <typename Use>
+HADAL_YMM void line_floats_fp4(const unsigned char* line, const Use& use) {
+  __m256 low[8];
+  half_line_floats_fp4(line, [&](int k, __m256 w) { low[k] = w; });
+  half_line_floats_fp4(line + 32, [&](int k, __m256 w) { use(k, Vec{low[k], w}); });
+}
+
+// FP4 times rows of at most kFewRowsK elements (linear_digits.inc).
+struct Digits {
+  static constexpr bool kUsed = true;
+  static void rows(const PanelJob& job);
+};
+
+// Never used: FP4 goes through Digits and line_floats_fp4, FP8 through Halves.
 template <typename Use>
 HADAL_YMM void line_pairs_fp4(const unsigned char*, const Use&) {}
 template <typename Use>
@@ -154,6 +179,7 @@ constexpr int kMicroPanels = 1;
 constexpr int kMicroRows = 6;
 
 #include "compute/backends/cpu/linear_body.inc"
+#include "compute/backends/cpu/linear_digits.inc"
 
 }  // namespace
 

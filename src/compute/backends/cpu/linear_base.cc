@@ -158,6 +158,9 @@ constexpr int kPeakSums = 4;
 struct Halves {
   static constexpr bool kUsed = false;
 };
+struct Digits {
+  static constexpr bool kUsed = false;
+};
 constexpr int kRowPanels[] = {1, 1, 1};
 constexpr int kMicroPanels = 1;
 constexpr int kMicroRows = 2;

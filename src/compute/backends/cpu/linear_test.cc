@@ -232,6 +232,84 @@ TEST(Linear, EveryLevelAndRowCountGivesTheBitsOfTheContract) {
   }
 }
 
+// A block of 32 activations of one of the kinds that kernels may treat apart.
+void fill_block(int64_t kind, Random& random, uint16_t* x) {
+  const float scale = std::ldexp(1.F, static_cast<int>(random.below(60)) - 30);
+  for (int i = 0; i < 32; ++i) {
+    const auto code = static_cast<uint8_t>(random.next());
+    const float normal = random.uniform() + random.uniform() + random.uniform();
+    float value = 0;
+    switch (kind) {
+      case 0:  // nothing
+        break;
+      case 1:  // E4M3 of any magnitude
+        value = (code & 127) == 127 ? 448.F : e4m3(code);
+        break;
+      case 2:  // E4M3 near the largest, then the smallest: sums that f32 must round
+        value = i >= 28 ? e4m3(1) : e4m3(static_cast<uint8_t>(0x70 | (code & 13)));
+        break;
+      case 3:  // one large, the others subnormal
+        value = i == 5 ? 448.F : e4m3(code & 0x87);
+        break;
+      case 4:  // all bits of bf16
+        value = normal;
+        break;
+      case 5:  // the integers around the largest of 14 bits, with an odd one
+        value = i == 0 ? 1.F : i == 1 ? 16320.F : static_cast<float>(16256 * (code & 1));
+        break;
+      default:  // sums of all that is largest
+        value = (code & 128) != 0 ? -448.F : 448.F;
+    }
+    x[i] = to_bf16(value * scale);
+  }
+  if (kind == 7) {  // of any exponent
+    for (int i = 0; i < 32; ++i) x[i] = static_cast<uint16_t>((random.next() & 0xBFFF) | 0x2000);
+  }
+}
+
+TEST(Linear, BlocksOfActivationsOfEveryKindGiveTheBitsOfTheContract) {
+  Random random(6);
+  const int64_t n = 37, k = 32 * 40 - 5;
+  for (const WeightFormat format : {WeightFormat::kFP4, WeightFormat::kFP8}) {
+    Matrix m(format, n, k, random);
+    // In a row of its own: the largest weights, then the smallest.
+    const bool fp4 = format == WeightFormat::kFP4;
+    for (int64_t i = 0; i < source_weight_bytes(format, 1, k); ++i) {
+      const bool small = fp4 ? i % 16 >= 14 : i % 32 >= 28;
+      m.weight[static_cast<size_t>(i)] = std::byte(fp4 ? (small ? 0x11 : 0x77) : small ? 1 : 0x7E);
+    }
+    const Packed w(m);
+    Rows x(9, k, random);
+    for (int64_t r = 0; r < 9; ++r) {
+      for (int64_t b = 0; b < 39; ++b) {
+        fill_block(random.below(8), random, x.bf16.data() + r * x.stride + 32 * b);
+      }
+    }
+    std::vector<float> expected;
+    for (int64_t r = 0; r < 9; ++r) {
+      for (int64_t c = 0; c < n; ++c) expected.push_back(contract(m, c, x, r));
+    }
+    auto temp = scratch();
+    for (const Program& program : programs()) {
+      for (const int rows : {1, 2, 9}) {
+        std::vector<float> y(static_cast<size_t>(rows * n));
+        const RowGroup all{0, 0, rows};
+        const LinearCall call{.weights = w.of(program),
+                              .x = x.bf16.data(),
+                              .x_stride = x.stride,
+                              .y = y.data(),
+                              .y_stride = n,
+                              .y_type = OutputType::kF32,
+                              .groups = {&all, 1}};
+        linear(program.kernels, call, {0, linear_units(call)}, temp.data());
+        for (size_t i = 0; i < y.size(); ++i) {
+          ASSERT_EQ(y[i], expected[i]) << program.name << " row " << i / n << " column " << i % n;
+        }
+      }
+    }
+  }
+}
+
 TEST(Linear, EveryElementCodeIsDecodedExactly) {
   // Row r of the matrix is all code r; x picks one element with weight 1.
   for (const WeightFormat format : {WeightFormat::kFP8, WeightFormat::kFP4}) {
@@ -311,7 +389,7 @@ TEST(Linear, GroupsStackPiecesAndGatherAndScatterRows) {
   for (const WeightFormat format : kFormats) {
     const int64_t pieces[] = {n1, n2};
     PackedLinear orders[] = {{format, PackOrder::kPairs, n_experts, pieces, k},
-                             {format, PackOrder::kWords, n_experts, pieces, k}};
+                             {format, PackOrder::kRows, n_experts, pieces, k}};
     std::vector<Matrix> m1, m2;
     for (int64_t e = 0; e < n_experts; ++e) {
       m1.emplace_back(format, n1, k, random);

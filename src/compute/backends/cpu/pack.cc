@@ -56,11 +56,24 @@ uint32_t gather_nibbles(uint32_t v) {
   return (v | (v >> 8)) & 0xFFFFu;
 }
 
+// The four nibbles of v's low half, one in each byte.
+uint32_t spread_nibbles(uint32_t v) {
+  v = (v | (v << 8)) & 0x00FF00FFu;
+  return (v | (v << 4)) & 0x0F0F0F0Fu;
+}
+
 // Puts 32 elements of row r of a panel, `from`, into its place in the block `to` (layout: pack.h).
 void place_row(WeightFormat format, PackOrder order, const std::byte* from, int r, std::byte* to) {
-  const bool by_scale = format == WeightFormat::kFP4 || format == WeightFormat::kFP8;
-  if (by_scale && order == PackOrder::kWords) {
-    for (int64_t h = 0; h < row_bytes(format, kBlockK) / 2; ++h) {
+  if (format == WeightFormat::kFP4 && order == PackOrder::kRows) {
+    for (int line = 0; line < 4; ++line) {
+      const uint32_t v = load<uint32_t>(from + 4 * line);
+      store<uint32_t>(to + 64 * line + 4 * r, spread_nibbles(v & 0xFFFFu) | spread_nibbles(v >> 16)
+                                                                                << 4);
+    }
+    return;
+  }
+  if (format == WeightFormat::kFP8 && order == PackOrder::kRows) {
+    for (int64_t h = 0; h < 16; ++h) {
       store<uint16_t>(to + 32 * h + 2 * r, load<uint16_t>(from + 2 * h));
     }
     return;

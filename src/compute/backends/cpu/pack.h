@@ -20,7 +20,7 @@ enum class WeightFormat : uint8_t {
 // In which order a block of FP4 or FP8 weights lies in memory; each level's kernels read one.
 enum class PackOrder : uint8_t {
   kPairs,  // what bf16 pairs (k, k+1) of a row are made of with the fewest shuffles
-  kWords,  // 16 bits of each row in turn: every 32 bytes hold the same k of all rows
+  kRows,   // the same k of all rows in turn
 };
 
 inline constexpr int64_t kPanelRows =
@@ -67,9 +67,8 @@ class PackedBytes {
 //          r, lowest nibble first
 //   kFP8   8 lines; 16-byte lane q of line l holds bytes (k0,k1) of rows 4q..4q+3, then (k2,k3) of
 //          the same rows, k0 = 4l
-// order kWords:
-//   kFP4   8 half lines of 32 bytes; word r of half line h holds k = 4h ... 4h+3 of row r, lowest
-//          nibble first
+// order kRows:
+//   kFP4   4 lines; byte j of dword r of line l holds k = 8l+j (low nibble) and 8l+4+j of row r
 //   kFP8   16 half lines; word r of half line h holds k = 2h (low byte) and 2h+1 of row r
 // either order:
 //   kBF16  16 lines; dword r of line l holds k = 2l (low half) and 2l+1 of row r
