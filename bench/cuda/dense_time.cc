@@ -3,9 +3,7 @@
 #include "dense_rig.h"
 
 namespace hadal::cuda {
-namespace {
 
-// Microseconds of one launch: the median over graph replays of `launches` calls.
 double time_us(int launches, const std::function<void(int, cudaStream_t)>& launch) {
   cudaStream_t stream;
   cuda_ok(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
@@ -45,6 +43,8 @@ void report(const std::string& what, int64_t rows, double us, double bytes, doub
               bytes / us / 1e6, flops / us / 1e6);
   std::fflush(stdout);
 }
+
+namespace {
 
 void time_linear(const char* what, WeightFormat format, int64_t n, int64_t k, int32_t groups,
                  bool plain, const std::vector<int64_t>& row_counts, const Gpu& gpu) {

@@ -8,9 +8,9 @@ set -euo pipefail
 build=$1
 to=$2
 mkdir -p "$to"
-for name in hadal libhadal_cuda.so conformance_cuda bench/cuda/dense_check bench/cuda/attention_check bench/cuda/gap_time; do
+for name in hadal libhadal_cuda.so conformance_cuda bench/cuda/dense_check bench/cuda/fp8_check bench/cuda/attention_check bench/cuda/gap_time; do
   [ -e "$build/$name" ] || {
-    echo "pack.sh: $build/$name is not there: tools/build.sh cuda hadal hadal_cuda conformance_cuda dense_check attention_check gap_time" >&2
+    echo "pack.sh: $build/$name is not there: tools/build.sh cuda hadal hadal_cuda conformance_cuda dense_check fp8_check attention_check gap_time" >&2
     exit 1
   }
   strip -o "$to/$(basename "$name")" "$build/$name"

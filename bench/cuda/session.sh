@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything that a machine with a GPU has to say of a build: session.sh BUILD_DIR OUT_DIR [STEP or GROUP...]
 #
-# BUILD_DIR holds hadal, libhadal_cuda.so, conformance_cuda, dense_check, attention_check and gap_time (stripped is fine: pack.sh collects
+# BUILD_DIR holds hadal, libhadal_cuda.so, conformance_cuda, dense_check, fp8_check, attention_check and gap_time (stripped is fine: pack.sh collects
 # them); the rest is this checkout. Each step has its own time limit and writes OUT_DIR/STEP.log; a step that fails does not stop
 # those behind it. One line a step at the end of it and all of them once more at the end. Exit 0: all passed.
 #
@@ -73,6 +73,16 @@ step_conformance() {
 step_conformance_serial() {
   tool conformance_cuda --backend cuda:serial
 }
+# Products in E4M3 against f64 and the parity kernels, the ops with them, and how far they move a model's logits.
+step_fp8() {
+  tool fp8_check check
+}
+step_conformance_fp8() {
+  tool conformance_cuda --backend cuda:fp8
+}
+step_drift() {
+  "$python" "$here/drift.py" "$build/hadal" "$demo" "$out/golden"
+}
 step_golden() {
   "$python" "$root/tests/golden/model/golden.py" prepare "$out/golden" || return 1
   "$python" "$root/tests/golden/model/golden.py" check "$(with_backend cuda)" "$out/golden"
@@ -125,6 +135,9 @@ step_step_serial() {
   bench_step cuda:serial || return 1
   "$python" "$here/compare_steps.py" "$out/step-cuda-serial.jsonl" "$out/step-cuda.jsonl"
 }
+step_step_fp8() {
+  bench_step cuda:fp8
+}
 # Time between kernels of a decode step: its kernels' own times, from the profiler, beside what the step takes without it.
 step_gaps() {
   command -v ncu >/dev/null || { echo "no ncu here"; return 1; }
@@ -147,6 +160,9 @@ step_peers() {
 step_dense_time() {
   tool dense_check time
 }
+step_fp8_time() {
+  tool fp8_check time
+}
 step_attention_time() {
   tool attention_check attend && tool attention_check index
 }
@@ -158,10 +174,12 @@ sanitize() {
   compute-sanitizer --tool "$check" --error-exitcode 99 --print-limit 20 "$path" "$@"
 }
 step_memcheck_dense() { sanitize memcheck dense_check small; }
+step_memcheck_fp8() { sanitize memcheck fp8_check small; }
 step_memcheck_attention() { sanitize memcheck attention_check small; }
 step_memcheck_conformance() { sanitize memcheck conformance_cuda --small; }
 step_memcheck_serial() { sanitize memcheck conformance_cuda --small --backend cuda:serial; }
 step_racecheck_dense() { sanitize racecheck dense_check small; }
+step_racecheck_fp8() { sanitize racecheck fp8_check small; }
 step_racecheck_attention() { sanitize racecheck attention_check small; }
 step_racecheck_conformance() { sanitize racecheck conformance_cuda --small; }
 step_synccheck_conformance() { sanitize synccheck conformance_cuda --small; }
@@ -171,16 +189,20 @@ step_initcheck_conformance() { sanitize initcheck conformance_cuda --small; }
 declare -A limit=(
   [device]=20 [dense]=150 [attention]=120 [conformance]=150 [conformance_serial]=150 [golden]=240 [selfcheck]=90
   [selfcheck_serial]=90 [answers]=240 [limits]=240 [serve_load]=120 [too_large]=60
+  [fp8]=60 [conformance_fp8]=150 [drift]=240 [step_fp8]=240 [fp8_time]=60 [memcheck_fp8]=120 [racecheck_fp8]=150
   [ops]=200 [step]=240 [step_serial]=240 [gaps]=200 [dense_time]=120 [attention_time]=60 [peers]=200
   [memcheck_dense]=120 [memcheck_attention]=120 [memcheck_conformance]=200 [memcheck_serial]=200 [racecheck_dense]=150
   [racecheck_attention]=150 [racecheck_conformance]=240 [synccheck_conformance]=150 [initcheck_conformance]=150)
 group() {
   case $1 in
-    checks) echo "dense attention conformance selfcheck golden answers serve_load limits too_large conformance_serial selfcheck_serial" ;;
-    speed) echo "step step_serial ops gaps dense_time attention_time peers" ;;
+    checks)
+      echo "dense attention conformance selfcheck golden answers serve_load limits too_large conformance_serial selfcheck_serial"
+      echo "fp8 conformance_fp8 drift"
+      ;;
+    speed) echo "step step_serial step_fp8 ops gaps dense_time fp8_time attention_time peers" ;;
     memory)
       echo "memcheck_dense memcheck_attention memcheck_conformance racecheck_dense racecheck_attention racecheck_conformance"
-      echo "memcheck_serial synccheck_conformance initcheck_conformance"
+      echo "memcheck_fp8 racecheck_fp8 memcheck_serial synccheck_conformance initcheck_conformance"
       ;;
     *) echo "$1" ;;
   esac

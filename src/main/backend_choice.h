@@ -15,7 +15,8 @@ std::string program_dir();
 // The backend that `--backend` names:
 //   cpu    the host
 //   cuda   the GPU; an error says which of module, driver, GPU or its age is missing, and the mend.
-//          cuda:serial gives it one kernel at a time (docs/gpu.md)
+//          cuda:serial gives it one kernel at a time, cuda:fp8 takes prefill's products in E4M3
+//          (docs/gpu.md)
 //   auto   (or "") the GPU if there is one that works, else the host. One line on stderr says so
 //   only
 //          where a person would expect the GPU: it is there, and this build or its driver is not

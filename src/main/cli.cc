@@ -247,7 +247,7 @@ void add_bench(CLI::App& bench, BenchOpsOptions& ops, BenchStepOptions& step,
   o->footer("example: hadal bench ops --threads 2 --json");
   o->add_option("--backend", ops.backend,
                 "cpu: products of rows with packed weights (default); cuda: every op")
-      ->check(CLI::IsMember({"cpu", "cuda", "cuda:serial"}));
+      ->check(CLI::IsMember({"cpu", "cuda", "cuda:fp8", "cuda:serial"}));
   o->add_option("--threads", ops.threads, "threads that compute (default 1)")
       ->check(CLI::Range(1, 1024));
   o->add_option("--cpu-level", ops.cpu_level, "base, avx2, avx512 or avx512bf16 (default: best)");

@@ -7,7 +7,8 @@ namespace hadal::main {
 void ServeConfig::bind(OptionTable& t) {
   t.text("config", config_file, "TOML file with the same names; flags win over it");
   t.text("model", engine.model.model_dir, "model folder; empty: the bundled demo model");
-  t.choice("backend", engine.model.backend, {"", "auto", "cpu", "cuda", "cuda:serial", "script"},
+  t.choice("backend", engine.model.backend,
+           {"", "auto", "cpu", "cuda", "cuda:fp8", "cuda:serial", "script"},
            "auto, cpu, cuda or script; empty: auto, the GPU if there is one");
   t.text("script", script_file,
          "with --backend script: a file of scripted answers, one JSON object a line");

@@ -62,10 +62,12 @@ std::string driver_text() {
 
 core::Result<std::unique_ptr<ops::Backend>> make(std::string_view option, Absence& absence) {
   // serial: no kernel starts before the one in front of it has ended, recordings have one branch.
-  const bool overlaps = option.empty();
-  if (!overlaps && option != "serial") {
-    return absent(absence, Absence::kFailed,
-                  fmt::format("it has no option {}; cuda and cuda:serial are known", option));
+  // fp8: products of many quantised rows in E4M3.
+  const bool overlaps = option != "serial";
+  if (!option.empty() && option != "serial" && option != "fp8") {
+    return absent(
+        absence, Absence::kFailed,
+        fmt::format("it has no option {}; cuda, cuda:fp8 and cuda:serial are known", option));
   }
   int n = 0;
   cudaError_t error = cudaGetDeviceCount(&n);
@@ -95,7 +97,8 @@ core::Result<std::unique_ptr<ops::Backend>> make(std::string_view option, Absenc
                    .cc_minor = p.minor,
                    .smem_optin = p.sharedMemPerBlockOptin,
                    .l2_bytes = static_cast<size_t>(p.l2CacheSize),
-                   .overlap = overlaps};
+                   .overlap = overlaps,
+                   .fp8_products = option == "fp8"};
   std::unique_ptr<MixBranch> branch;
   if (overlaps) {
     auto second = MixBranch::make(branch_scratch_bytes());

@@ -1,6 +1,7 @@
 #include "base/core/check.h"
 #include "compute/backends/cuda/async_copy.cuh"
 #include "compute/backends/cuda/dispatch.h"
+#include "compute/backends/cuda/fp8_places.h"
 
 namespace hadal::cuda {
 namespace {
@@ -42,6 +43,7 @@ struct Call {
 
 // One block. A counting sort whose places do not depend on timing: 1024 choices a turn, each warp
 // ranks its own, warps are added up in order.
+template <int kTile>
 __global__ void __launch_bounds__(kThreads) dispatch_kernel(Call call) {
   extern __shared__ int32_t shared[];
   int32_t* count = shared;                     // [n_experts] rows of an expert; then next place
@@ -59,7 +61,7 @@ __global__ void __launch_bounds__(kThreads) dispatch_kernel(Call call) {
   __syncthreads();
   const int mine = tid < call.n_experts ? count[tid] : 0;
   const int padded = (mine + 7) / 8 * 8;
-  const int tiles = (mine + kTileRows - 1) / kTileRows;
+  const int tiles = (mine + kTile - 1) / kTile;
   int2 totals;  // places, tiles
   const int2 before = block_scan(make_int2(padded, tiles), partial, totals);
   const int first = before.x, first_tile = before.y, total = totals.x;
@@ -67,8 +69,7 @@ __global__ void __launch_bounds__(kThreads) dispatch_kernel(Call call) {
     count[tid] = first;
     for (int i = mine; i < padded; ++i) call.out.row[first + i] = kNoRow;
     for (int i = 0; i < tiles; ++i)
-      call.out.tiles[first_tile + i] = {tid, first + i * kTileRows,
-                                        min(kTileRows, mine - i * kTileRows)};
+      call.out.tiles[first_tile + i] = {tid, first + i * kTile, min(kTile, mine - i * kTile)};
   }
   if (tid == 0) *call.out.n_tiles = totals.y;
   for (int i = total + tid; i < call.max_places; i += kThreads) call.out.row[i] = kUnusedRow;
@@ -115,8 +116,9 @@ __global__ void __launch_bounds__(kThreads) dispatch_kernel(Call call) {
 
 void launch_dispatch(const int32_t* expert, int64_t expert_stride, const float* weight,
                      int64_t weight_stride, int32_t n_rows, int32_t top_k, int32_t n_experts,
-                     const Dispatch& out, cudaStream_t stream) {
+                     int32_t tile_rows, const Dispatch& out, cudaStream_t stream) {
   HADAL_CHECK(n_experts <= kMaxExperts, "more experts than a block has threads");
+  HADAL_CHECK(tile_rows == kTileRows || tile_rows == kFp8TileRows, "tiles of other rows");
   Call call = {};
   call.expert = expert;
   call.expert_stride = expert_stride;
@@ -128,9 +130,10 @@ void launch_dispatch(const int32_t* expert, int64_t expert_stride, const float* 
   call.max_places = static_cast<int32_t>(max_places(call.n, n_experts));
   call.out = out;
   const int bytes = (kWarps + 1) * n_experts * 4;
-  cudaFuncSetAttribute(dispatch_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-  launch_overlapped(dispatch_kernel, dim3(1), dim3(kThreads), static_cast<size_t>(bytes), stream,
-                    call);
+  const auto kernel =
+      tile_rows == kTileRows ? dispatch_kernel<kTileRows> : dispatch_kernel<kFp8TileRows>;
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  launch_overlapped(kernel, dim3(1), dim3(kThreads), static_cast<size_t>(bytes), stream, call);
 }
 
 }  // namespace hadal::cuda

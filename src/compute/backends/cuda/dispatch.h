@@ -16,14 +16,15 @@ struct Dispatch {
                              // expert's last row and the next multiple of 8, kUnusedRow behind
   float* weight = nullptr;   // [max_places]
   int32_t* place = nullptr;  // [T, top_k] place of a choice
-  RowTile* tiles = nullptr;  // [max_row_tiles] up to kTileRows rows of one expert
+  RowTile* tiles = nullptr;  // [max_row_tiles] up to tile_rows rows of one expert
   int32_t* n_tiles = nullptr;
 };
 
 // expert [T, top_k] (stride elements between rows), each id below n_experts <= kMaxExperts.
+// tile_rows: kTileRows, or kFp8TileRows (fp8_places.h).
 inline constexpr int32_t kMaxExperts = 1024;
 void launch_dispatch(const int32_t* expert, int64_t expert_stride, const float* weight,
                      int64_t weight_stride, int32_t n_rows, int32_t top_k, int32_t n_experts,
-                     const Dispatch& out, cudaStream_t stream);
+                     int32_t tile_rows, const Dispatch& out, cudaStream_t stream);
 
 }  // namespace hadal::cuda

@@ -17,15 +17,8 @@ __global__ void __launch_bounds__(128)
     if (row[i] < 0) continue;
     Octet a = {};
     if (block < n_blocks) {
-      const uint16_t* values = up + i * 2 * d_inter;
-      const Octet gate = load_octet(values, octet * 8, d_inter, true);
-      const Octet mult = load_octet(values + d_inter, octet * 8, d_inter, true);
-      const float w = i < n_weighted ? weight[i] : 1.0f;
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        a.pair[j] = bf16_pair(gated(bf16_low(gate.pair[j]), bf16_low(mult.pair[j]), limit, w),
-                              gated(bf16_high(gate.pair[j]), bf16_high(mult.pair[j]), limit, w));
-      }
+      a = gated_octet(up + i * 2 * d_inter, octet * 8, d_inter, limit,
+                      i < n_weighted ? weight[i] : 1.0f);
     }
     snap_octet(a);
     if (block < n_blocks) store_tiled(act, i, block, static_cast<int>(c), n_blocks, a);

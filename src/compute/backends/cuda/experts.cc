@@ -5,9 +5,11 @@
 #include "base/core/check.h"
 #include "compute/backends/cuda/dispatch.h"
 #include "compute/backends/cuda/expert_rows.h"
+#include "compute/backends/cuda/fp8_rows.h"
 #include "compute/backends/cuda/lists.h"
 #include "compute/backends/cuda/thin.h"
 #include "compute/backends/cuda/wide.h"
+#include "compute/backends/cuda/wide_fp8.h"
 
 namespace hadal::cuda {
 namespace {
@@ -55,6 +57,59 @@ void multiply(const WideProduct& shared, const WideProduct& routed, const Gpu& g
   if (lists_fit(shared, routed)) return launch_lists(shared, routed, gpu, stream);
   launch_wide(shared, gpu, stream);
   launch_wide(routed, gpu, stream);
+}
+
+// All four products in E4M3 or none, so that a row's codes have one layout.
+bool fp8_takes_experts(const CudaExperts& e, int64_t rows, int64_t top_k, const Gpu& gpu) {
+  for (const Packed* w : {&e.up, &e.down, &e.shared_up, &e.shared_down})
+    if (!fp8_fits(*w, rows, gpu)) return false;
+  return fp8_experts_pay(rows * top_k, e.up.view().n_groups) &&
+         e.up.format() == ops::WeightFormat::kFp4Row &&
+         e.shared_up.format() == ops::WeightFormat::kFp8Tile;
+}
+
+// moe_ffn up to the sum over a row's experts. The areas are those of the other kernels: a window
+// of a row's codes is smaller than its bf16 values from 96 columns on.
+void launch_fp8_experts(const ops::MoeArgs& args, const CudaExperts& experts, const Areas& at,
+                        const Gpu& gpu, cudaStream_t stream) {
+  const int64_t rows = args.h.n_rows, top_k = args.expert.n_cols;
+  const int64_t hidden = experts.d_hidden, inter = experts.d_inter;
+  const int32_t n_experts = experts.up.view().n_groups;
+  const int64_t all = at.n_places + (rows + 7) / 8 * 8;
+  auto* x = reinterpret_cast<uint8_t*>(at.x);
+  auto* act = reinterpret_cast<uint8_t*>(at.act);
+  launch_dispatch(args.expert.data, args.expert.stride, args.weight.data, args.weight.stride,
+                  static_cast<int32_t>(rows), static_cast<int32_t>(top_k), n_experts, kFp8TileRows,
+                  at.list, stream);
+  launch_fp8_rows(args.h, at.list.row, all, at.n_places, x, stream);
+  Fp8Product routed = {.weight = &experts.up,
+                       .x = x,
+                       .x_rows = at.n_places,
+                       .tiles = at.list.tiles,
+                       .n_tiles = at.list.n_tiles,
+                       .max_tiles = static_cast<int32_t>(max_row_tiles(rows * top_k, n_experts)),
+                       .y = at.up,
+                       .y_stride = 2 * inter};
+  Fp8Product shared = {.weight = &experts.shared_up,
+                       .x = x + fp8_row_bytes(at.n_places, hidden),
+                       .x_rows = rows,
+                       .n_rows = static_cast<int32_t>(rows),
+                       .y = at.up + at.n_places * 2 * inter,
+                       .y_stride = 2 * inter};
+  launch_wide_fp8(shared, gpu, stream);
+  launch_wide_fp8(routed, gpu, stream);
+  launch_fp8_swiglu(at.up, at.list.weight, at.list.row, at.n_places, all, experts.d_inter,
+                    args.limit, act, stream);
+  routed.weight = &experts.down;
+  routed.x = act;
+  routed.y = at.x;
+  routed.y_stride = hidden;
+  shared.weight = &experts.shared_down;
+  shared.x = act + fp8_row_bytes(at.n_places, inter);
+  shared.y = at.x + at.n_places * hidden;
+  shared.y_stride = hidden;
+  launch_wide_fp8(shared, gpu, stream);
+  launch_wide_fp8(routed, gpu, stream);
 }
 
 }  // namespace
@@ -118,9 +173,15 @@ void launch_moe_ffn(const ops::MoeArgs& args, ops::Ops::Scratch scratch, const G
                    args.y.stride, stream);
     return;
   }
+  if (fp8_takes_experts(experts, rows, top_k, gpu)) {
+    launch_fp8_experts(args, experts, at, gpu, stream);
+    launch_combine(at.x, at.list.place, choices, at.n_places, rows, experts.d_hidden, args.y.data,
+                   args.y.stride, stream);
+    return;
+  }
   const int64_t all = at.n_places + (rows + 7) / 8 * 8;
   launch_dispatch(args.expert.data, args.expert.stride, args.weight.data, args.weight.stride,
-                  static_cast<int32_t>(rows), choices, n_experts, at.list, stream);
+                  static_cast<int32_t>(rows), choices, n_experts, kTileRows, at.list, stream);
   launch_tile_rows(args.h, at.list.row, all, true, at.x, stream);
 
   WideProduct routed;

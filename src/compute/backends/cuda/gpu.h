@@ -13,6 +13,8 @@ struct Gpu {
   // How work is given to it: kernels of a step may start before the one in front of them has ended
   // (async_copy.cuh). Matrix products always may.
   bool overlap = false;
+  // Products of quantised rows may add in E4M3 where they are many (wide_fp8.h).
+  bool fp8_products = false;
 };
 
 }  // namespace hadal::cuda

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/core/check.h"
+#include "compute/backends/cuda/fp8_places.h"
 #include "compute/backends/cuda/repack.h"
 
 namespace hadal::cuda {
@@ -118,7 +119,17 @@ core::Result<Packed> Packed::make(ops::WeightFormat format, int64_t n_groups, in
   HADAL_TRY(out.out_scale_, DeviceBytes::make(static_cast<uint64_t>(n_groups) * sizeof(float)));
   v.weight = out.weight_.data();
   v.out_scale = reinterpret_cast<const float*>(out.out_scale_.data());
+  if (format == WeightFormat::kFp4Row) {
+    HADAL_TRY(out.top_field_, DeviceBytes::make(static_cast<uint64_t>(n_groups) * sizeof(int32_t)));
+    HADAL_TRY(out.fp4_scale_, DeviceBytes::make(static_cast<uint64_t>(n_groups) * sizeof(float)));
+    v.top_field = reinterpret_cast<const int32_t*>(out.top_field_.data());
+    v.fp4_scale = reinterpret_cast<const float*>(out.fp4_scale_.data());
+  }
   return out;
+}
+
+bool Packed::fp4_exact_in_fp8() const {
+  return format_ == WeightFormat::kFp4Row && scale_binades_ < kFp4Powers;
 }
 
 core::Result<Packer> Packer::make() {
@@ -136,15 +147,19 @@ core::Result<Packer> Packer::make() {
 Packer::~Packer() = default;
 
 core::Status Packer::pack(std::span<const ops::WeightSource> stack, int64_t group, Packed& packed) {
-  int highest = 0;
+  int highest = 0, lowest = 255;
   for (const ops::WeightSource& s : stack) {
     HADAL_CHECK(s.format == packed.format_ && s.k == packed.view_.k, "a stack of unlike matrices");
     if (!has_scales(s.format)) continue;
-    uint8_t top = 0;
-    for (int64_t i = 0; i < source_scales(s); ++i) top = std::max(top, s.scale[i]);
+    uint8_t top = 0, bottom = 255;
+    for (int64_t i = 0; i < source_scales(s); ++i) {
+      top = std::max(top, s.scale[i]);
+      bottom = std::min(bottom, s.scale[i]);
+    }
     if (top == 255)
       return core::Error{core::Code::kCorrupt, "a scale of a matrix is not a number (byte 255)"};
     highest = std::max<int>(highest, top);
+    lowest = std::min<int>(lowest, bottom);
   }
   const int lowered = std::max(0, highest + code_exponent(packed.format_) - 254);
   int64_t first = 0;
@@ -162,6 +177,16 @@ core::Status Packer::pack(std::span<const ops::WeightSource> stack, int64_t grou
   const float out_scale = std::ldexp(1.0f, lowered);
   cudaMemcpyAsync(packed.out_scale_.data() + group * 4, &out_scale, sizeof out_scale,
                   cudaMemcpyHostToDevice, stream_.get());
+  const int top_field = highest + code_exponent(packed.format_) - lowered;
+  const float fp4_scale =
+      std::ldexp(out_scale, top_field - 127 - code_exponent(WeightFormat::kFp4Row) - kMaxFp4Power);
+  if (packed.format_ == WeightFormat::kFp4Row) {
+    packed.scale_binades_ = std::max(packed.scale_binades_, highest - lowest);
+    cudaMemcpyAsync(packed.top_field_.data() + group * 4, &top_field, sizeof top_field,
+                    cudaMemcpyHostToDevice, stream_.get());
+    cudaMemcpyAsync(packed.fp4_scale_.data() + group * 4, &fp4_scale, sizeof fp4_scale,
+                    cudaMemcpyHostToDevice, stream_.get());
+  }
   if (const cudaError_t e = cudaStreamSynchronize(stream_.get()); e != cudaSuccess)
     return failed("repacking weights", e);
   return {};

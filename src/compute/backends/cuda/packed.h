@@ -74,6 +74,10 @@ struct PackedView {
   int64_t group_bytes = 0;
   const uint8_t* weight = nullptr;
   const float* out_scale = nullptr;  // [n_groups]
+  // kFp4Row, for products in E4M3: a group's largest field, and what a block of that field's codes
+  // times 2^kMaxFp4Power (fp8_places.h) lack of the weights' values.
+  const int32_t* top_field = nullptr;  // [n_groups]
+  const float* fp4_scale = nullptr;    // [n_groups]
 };
 
 // Owner of `n_groups` matrices [n, k].
@@ -88,13 +92,19 @@ class Packed {
     return format_ == ops::WeightFormat::kFp8Tile || format_ == ops::WeightFormat::kFp4Row;
   }
   const PackedView& view() const { return view_; }
-  uint64_t bytes() const { return weight_.size() + out_scale_.size(); }
+  // kFp4Row: are the scales of each group so close that every weight is one power of two of the
+  // group away from an E4M3 number?
+  bool fp4_exact_in_fp8() const;
+  uint64_t bytes() const {
+    return weight_.size() + out_scale_.size() + top_field_.size() + fp4_scale_.size();
+  }
 
  private:
   friend class Packer;
   ops::WeightFormat format_ = ops::WeightFormat::kBf16;
   PackedView view_;
-  DeviceBytes weight_, out_scale_;
+  int scale_binades_ = 0;  // from the smallest to the largest scale of a group, the widest group's
+  DeviceBytes weight_, out_scale_, top_field_, fp4_scale_;
 };
 
 // Copies matrices of the checkpoint (pageable host memory) through a buffer on the device and

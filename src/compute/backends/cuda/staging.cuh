@@ -29,13 +29,18 @@ __device__ __forceinline__ uint32_t exact_pair(float low, float high) {
   return __byte_perm(__float_as_uint(low), __float_as_uint(high), 0x7632);
 }
 
-// AQ8 and back (docs/model.md 3.0) of a group of 32 that four neighbouring lanes hold, in place.
-__device__ __forceinline__ void snap_octet(Octet& o) {
+// AQ8's scale of a group of 32 that four neighbouring lanes hold.
+__device__ __forceinline__ uint32_t octet_scale(const Octet& o) {
   float amax = 0;
 #pragma unroll
   for (int j = 0; j < 4; ++j)
     amax = fmaxf(amax, fmaxf(fabsf(bf16_low(o.pair[j])), fabsf(bf16_high(o.pair[j]))));
-  const uint32_t byte = aq8_scale(group_max<4>(amax));
+  return aq8_scale(group_max<4>(amax));
+}
+
+// AQ8 and back (docs/model.md 3.0) of such a group, in place.
+__device__ __forceinline__ void snap_octet(Octet& o) {
+  const uint32_t byte = octet_scale(o);
   const float down = __uint_as_float((254u - byte) << 23), up = __uint_as_float(byte << 23);
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
@@ -62,6 +67,20 @@ __device__ __forceinline__ float gated(float gate, float up, float limit, float 
   }
   const auto e = static_cast<float>(exp_f64(-static_cast<double>(gate)));
   return __fmul_rn(__fmul_rn(__fdiv_rn(gate, __fadd_rn(1.0f, e)), up), weight);
+}
+
+// Columns column .. column + 7 of that for a row: d_inter gates, then as many to multiply.
+__device__ __forceinline__ Octet gated_octet(const uint16_t* row, int64_t column, int64_t d_inter,
+                                             float limit, float weight) {
+  const Octet gate = load_octet(row, column, d_inter, true);
+  const Octet mult = load_octet(row + d_inter, column, d_inter, true);
+  Octet a;
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    a.pair[j] = bf16_pair(gated(bf16_low(gate.pair[j]), bf16_low(mult.pair[j]), limit, weight),
+                          gated(bf16_high(gate.pair[j]), bf16_high(mult.pair[j]), limit, weight));
+  }
+  return a;
 }
 
 }  // namespace hadal::cuda
