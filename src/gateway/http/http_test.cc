@@ -235,6 +235,38 @@ TEST(HttpServer, RefusesWhatIsTooLargeOrMalformedBeforeReadingIt) {
   EXPECT_EQ(answer("GET /%zz HTTP/1.1\r\nHost: x\r\n\r\n").substr(0, 12), "HTTP/1.1 400");
 }
 
+TEST(HttpServer, ABodyWhoseEndIsUnclearIsNeverReadAsARequest) {
+  Running running;
+  constexpr std::string_view kHidden = "GET /echo HTTP/1.1\r\nHost: x\r\n\r\n";
+  const std::initializer_list<std::pair<std::string_view, int>> cases = {
+      {"HTTP/1.1\r\nTransfer-Encoding: xchunked\r\n", 501},
+      {"HTTP/1.1\r\nTransfer-Encoding: identity\r\n", 501},
+      {"HTTP/1.1\r\nTransfer-Encoding: chunked, identity\r\n", 501},
+      {"HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n", 501},
+      {"HTTP/1.1\r\nTransfer-Encoding:\r\n", 501},
+      {"HTTP/1.0\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\n", 400},
+      {"HTTP/1.1\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n", 400},
+      {"HTTP/1.1\r\nContent-Length: 3\r\nContent-Length: 4\r\n", 400},
+      {"HTTP/1.1\r\nContent-Length: 3, 4\r\n", 400},
+      {"HTTP/1.1\r\nContent-Encoding: gzip\r\nContent-Length: 100\r\n", 415}};
+  std::vector<std::unique_ptr<Client>> clients;  // together: each connection lingers for a second
+  for (const auto& [head, status] : cases) {
+    clients.push_back(std::make_unique<Client>(running.server->port()));
+    clients.back()->send_text("POST /echo " + std::string(head) + "Host: x\r\n\r\n" +
+                              std::string(kHidden));
+  }
+  auto client_of = clients.begin();
+  for (const auto& [head, status] : cases) {
+    const std::string all = (*client_of++)->read_all();  // and the connection ends
+    EXPECT_TRUE(all.starts_with("HTTP/1.1 " + std::to_string(status))) << head << all;
+    EXPECT_EQ(all.find("HTTP/1.1 200"), std::string::npos) << head << all;
+  }
+  Client client(running.server->port());
+  client.send_text(
+      "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: Chunked\r\n\r\n3\r\none\r\n0\r\n\r\n");
+  EXPECT_TRUE(client.read_until("one").ends_with("one"));
+}
+
 TEST(HttpServer, EndsConnectionsThatNeverFinishTheirRequest) {
   ServerConfig config;
   config.header_timeout = 300ms;

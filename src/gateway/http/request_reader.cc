@@ -140,9 +140,10 @@ bool RequestReader::read_head() {
     fail(400, "an HTTP/1.1 request needs exactly one Host header");
     return false;
   }
-  // Both length rules at once are how requests are smuggled past a proxy (RFC 9112, 6.3).
-  if (parser_->has("transfer-encoding") && parser_->has("content-length")) {
-    fail(400, "Transfer-Encoding and Content-Length exclude each other");
+  if (parser_->has("transfer-encoding") && !read_transfer_encoding()) return false;
+  const std::string coding = lower_case(parser_->request.header("content-encoding"));
+  if (!coding.empty() && coding != "identity") {
+    fail(415, "a body with a Content-Encoding is not read here; send it as it is");
     return false;
   }
   std::string_view target = parser_->target;
@@ -160,6 +161,22 @@ bool RequestReader::read_head() {
   path_ = *std::move(path);
   query_ = std::string(question < target.size() ? target.substr(question + 1) : std::string_view());
   return true;
+}
+
+// A body whose end is told in two ways, or in a way that is not understood here, is how requests
+// are smuggled past a proxy: what one takes for a body the other takes for a request (RFC 9112, 6.1
+// and 6.3).
+bool RequestReader::read_transfer_encoding() {
+  if (parser_->has("content-length")) {
+    fail(400, "Transfer-Encoding and Content-Length exclude each other");
+  } else if (http10_) {
+    fail(400, "HTTP/1.0 has no Transfer-Encoding; send a Content-Length");
+  } else if (lower_case(parser_->request.header("transfer-encoding")) != "chunked") {
+    fail(501, "of transfer encodings only chunked is read here, alone");
+  } else {
+    return true;
+  }
+  return false;
 }
 
 Request RequestReader::take() {

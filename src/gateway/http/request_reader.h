@@ -43,6 +43,7 @@ class RequestReader {
   State fail(int status, std::string message);
   State fail_on(const boost::system::error_code& error);
   bool read_head();
+  bool read_transfer_encoding();
 
   struct Parser;
   const size_t max_header_bytes_;
