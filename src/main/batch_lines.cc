@@ -47,12 +47,11 @@ bool LineReader::next(std::string& line, uint64_t& number) {
   return false;
 }
 
+// By the rule that names the results: a line whose custom_id is no good one has a result without.
 std::string batch_key(std::string_view line, uint64_t number) {
-  recipe::JsonDoc doc;
-  if (doc.parse(line, kLineDepth) && doc.root().is_object()) {
-    const recipe::JsonValue custom = doc.root()["custom_id"];
-    if (custom.is_string()) return "c" + std::string(custom.str());
-  }
+  serving::BatchLine read;
+  const core::Status ignored = serving::read_batch_line(line, read);
+  if (read.has_custom_id) return "c" + read.custom_id;
   return "n" + serving::batch_line_id(number);
 }
 

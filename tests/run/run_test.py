@@ -200,6 +200,20 @@ def _():
         assert again.returncode == 0 and read_lines(folder + "/out") == lines, again.stderr
 
 
+@check("a line is answered once whatever its custom_id is")
+def _():
+    with tempfile.TemporaryDirectory() as folder:
+        odd = ["", "a" * 512, "a" * 513, "b" * 5000, "\u00e9", "\U0001f300", "a\0b", "batch_req_00000001", "\"\\\n"]
+        write_lines(folder + "/in", [request(key, "x") for key in odd] + [{**request("x", "x"), "custom_id": other} for other in (5, None, ["a"])])
+        for _ in range(3):
+            done = generate(folder + "/in", folder + "/out")
+            assert done.returncode == 0, done.stderr
+            results = read_lines(folder + "/out")
+            assert len({line["id"] for line in results}) == len(results) == len(odd) + 3, len(results)
+        keys = [line["custom_id"] for line in results]
+        assert sorted(key for key in keys if key is not None) == sorted(key for key in odd if len(key) <= 512), keys
+
+
 @check("every dialect has its place in a batch")
 def _():
     with tempfile.TemporaryDirectory() as folder:
