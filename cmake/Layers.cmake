@@ -88,7 +88,7 @@ function(hadal_test name label target)
   target_link_libraries(${name} PRIVATE ${target} hadal_warnings gtest gtest_main gmock pthread)
   target_compile_definitions(${name} PRIVATE HADAL_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-  set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT 600)
+  set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT 1800)
 endfunction()
 
 file(STRINGS ${PROJECT_SOURCE_DIR}/src/LAYERS layer_lines REGEX "^[a-z]")
