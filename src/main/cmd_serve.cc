@@ -252,6 +252,14 @@ core::Status serve(ServeConfig& config, const OptionTable& table) {
             config.drain_grace_ms);
   service.set_ready(false);
   server->drain();
+  const std::jthread impatience([&](const std::stop_token& stop) {
+    const timespec moment{.tv_sec = 0, .tv_nsec = 20'000'000};
+    while (!stop.stop_requested()) {
+      if (sigtimedwait(&signals, nullptr, &moment) != SIGINT) continue;
+      HADAL_LOG(kWarning, "serve", "interrupted again: what runs is cut now");
+      return stack->engine().end_drain();
+    }
+  });
   const uint32_t n_cut = stack->engine().drain(std::chrono::milliseconds(config.drain_grace_ms));
   for (int i = 0; i < 200 && server->n_active() > 0; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -275,15 +283,20 @@ int cmd_serve(const std::vector<std::string>& args) {
         table.help());
     return 0;
   }
-  // Flags twice: once to find the file, once more to win over it.
+  // Flags twice: once to find the file, once more to win over it. Mistakes of both are told.
   core::Status status = table.apply_flags(args);
-  if (status && !config.config_file.empty()) {
-    const std::string file = config.config_file;
-    status = table.apply_file(file);
-    if (status) {
+  if (!config.config_file.empty()) {
+    const core::Status file = table.apply_file(std::string(config.config_file));
+    if (status && file) {
       OptionTable flags;
       config.bind(flags);
       status = flags.apply_flags(args);
+    } else if (status) {
+      status = file;
+    } else if (!file) {
+      core::Error both = status.error();
+      both.message += "\n" + file.error().message;
+      status = std::move(both);
     }
   }
   if (status) status = config.finish();

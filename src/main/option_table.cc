@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <iterator>
 #include <map>
 
@@ -191,18 +192,30 @@ void OptionTable::number(std::string name, double& field, double low, double hig
                       fmt::format("a number from {} to {}", low, high)});
 }
 
-void OptionTable::bytes(std::string name, uint64_t& field, std::string help) {
+void OptionTable::bytes(std::string name, uint64_t& field, std::string help, uint64_t low) {
+  std::string expects = "a size such as 8GiB, 100MB or 4096";
+  if (low > 0) expects += fmt::format(", at least {}", low);
   options_.push_back({std::move(name), Option::Kind::kBytes, std::move(help),
-                      [&field](std::string_view text) { return parse_bytes(text, field); },
-                      [&field] { return fmt::format("{}", field); },
-                      "a size such as 8GiB, 100MB or 4096"});
+                      [&field, low](std::string_view text) {
+                        uint64_t value = 0;
+                        if (!parse_bytes(text, value) || value < low) return false;
+                        field = value;
+                        return true;
+                      },
+                      [&field] { return fmt::format("{}", field); }, std::move(expects)});
 }
 
-void OptionTable::millis(std::string name, int64_t& field_ms, std::string help) {
+void OptionTable::millis(std::string name, int64_t& field_ms, std::string help, int64_t low_ms) {
+  std::string expects = "a time such as 30s, 250ms or 2m";
+  if (low_ms > 0) expects += fmt::format(", at least {}ms", low_ms);
   options_.push_back({std::move(name), Option::Kind::kMillis, std::move(help),
-                      [&field_ms](std::string_view text) { return parse_millis(text, field_ms); },
-                      [&field_ms] { return fmt::format("{}", field_ms); },
-                      "a time such as 30s, 250ms or 2m"});
+                      [&field_ms, low_ms](std::string_view text) {
+                        int64_t value = 0;
+                        if (!parse_millis(text, value) || value < low_ms) return false;
+                        field_ms = value;
+                        return true;
+                      },
+                      [&field_ms] { return fmt::format("{}", field_ms); }, std::move(expects)});
 }
 
 void OptionTable::text(std::string name, std::string& field, std::string help) {
@@ -308,6 +321,11 @@ core::Status OptionTable::apply_flags(const std::vector<std::string>& args) cons
 
 core::Status OptionTable::apply_file(const std::string& path) const {
   toml::table root;
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {
+    return core::Error{core::Code::kInvalidRequest,
+                       fmt::format("{} is a folder; give a TOML file", path), "config"};
+  }
   try {
     root = toml::parse_file(path);
   } catch (const toml::parse_error& error) {
@@ -317,6 +335,9 @@ core::Status OptionTable::apply_file(const std::string& path) const {
   }
   std::vector<std::pair<std::string, const toml::node*>> entries;
   flatten(root, "", entries);
+  std::stable_sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
+    return a.second->source().begin.line < b.second->source().begin.line;
+  });
   std::vector<std::string> mistakes;
   for (const auto& [key, node] : entries) {
     const auto line = node->source().begin.line;

@@ -32,8 +32,10 @@ class OptionTable {
   void integer(std::string name, uint32_t& field, uint32_t low, uint32_t high, std::string help);
   void integer(std::string name, uint16_t& field, uint16_t low, uint16_t high, std::string help);
   void number(std::string name, double& field, double low, double high, std::string help);
-  void bytes(std::string name, uint64_t& field, std::string help);     // "8GiB", "100MB", "4096"
-  void millis(std::string name, int64_t& field_ms, std::string help);  // "5s", "250ms", "2m"
+  // "8GiB", "100MB", "4096"; at least `low`.
+  void bytes(std::string name, uint64_t& field, std::string help, uint64_t low = 0);
+  // "5s", "250ms", "2m"; at least `low_ms`.
+  void millis(std::string name, int64_t& field_ms, std::string help, int64_t low_ms = 0);
   void text(std::string name, std::string& field, std::string help);
   void choice(std::string name, std::string& field, std::vector<std::string> values,
               std::string help);
@@ -44,7 +46,7 @@ class OptionTable {
   // reported, one a line, each with the flag, what it expects, and the nearest name for an unknown
   // one.
   core::Status apply_flags(const std::vector<std::string>& args) const;
-  // Applies a TOML file; mistakes carry file, line and key.
+  // Applies a TOML file; mistakes carry file, line and key, in the order of the lines.
   core::Status apply_file(const std::string& path) const;
 
   std::string help() const;     // one line an option

@@ -53,14 +53,14 @@ void ServeConfig::bind(OptionTable& t) {
             "requests that may wait; beyond it 429");
   t.integer("http.threads", http_threads, 1, 256, "threads of the network");
   t.integer("http.max-connections", http.max_connections, 1, 1u << 20, "beyond: 503");
-  t.bytes("http.max-body-bytes", max_body_bytes, "largest request body; beyond: 413");
+  t.bytes("http.max-body-bytes", max_body_bytes, "largest request body; beyond: 413", 1);
   t.bytes("http.max-pending-bytes", max_pending_bytes,
-          "bytes of a stream that its client does not read before its row pauses");
+          "bytes of a stream that its client does not read before its row pauses", 1024);
   t.millis("http.header-timeout", header_timeout_ms,
-           "from the first byte of a request to the end of its head");
-  t.millis("http.body-timeout", body_timeout_ms, "without a byte of the body");
-  t.millis("http.idle-timeout", idle_timeout_ms, "of a connection between requests");
-  t.millis("http.keep-alive-comment", keep_alive_ms, "SSE comment in a silent stream");
+           "from the first byte of a request to the end of its head", 1);
+  t.millis("http.body-timeout", body_timeout_ms, "without a byte of the body", 1);
+  t.millis("http.idle-timeout", idle_timeout_ms, "of a connection between requests", 1);
+  t.millis("http.keep-alive-comment", keep_alive_ms, "SSE comment in a silent stream", 1);
   t.text("reasoning-key-file", reasoning_key_file,
          "key that seals reasoning for clients: 32 bytes or 64 hex digits; empty: not sealed");
   t.flag("store.enabled", store_enabled,
@@ -72,7 +72,7 @@ void ServeConfig::bind(OptionTable& t) {
           "bytes of responses, and of conversations; 0: 256MiB in memory, 4GiB in a file");
   t.bytes("store.max-file-bytes", store_max_file_bytes,
           "bytes of files and batch results; 0: 256MiB in memory, 8GiB in a file");
-  t.millis("store.ttl", store_ttl_ms, "age at which responses and unused conversations end");
+  t.millis("store.ttl", store_ttl_ms, "age at which responses and unused conversations end", 1000);
   t.text_list("http.cors-origin", http.cors_origins,
               "origin that browsers may call from; * for all");
   t.text("otlp.endpoint", otlp_endpoint,
@@ -86,8 +86,8 @@ void ServeConfig::bind(OptionTable& t) {
   t.text_list("web.private-host", web.client.private_hosts,
               "HOST:PORT that may be at a private address, such as a provider of your own");
   t.integer("web.results", web.n_results, 1, 50, "found pages that the model gets");
-  t.millis("web.timeout", web_timeout_ms, "of one search or page");
-  t.bytes("web.max-page-bytes", web_max_page_bytes, "of one answer; the rest is cut off");
+  t.millis("web.timeout", web_timeout_ms, "of one search or page", 1);
+  t.bytes("web.max-page-bytes", web_max_page_bytes, "of one answer; the rest is cut off", 1);
   t.text("web.ca-file", web.client.ca_file, "PEM of trusted authorities; empty: the system's");
   t.text("tls.certificate", http.tls_certificate_file, "PEM chain; with tls.key: TLS");
   t.text("tls.key", http.tls_key_file, "PEM key");

@@ -4,6 +4,7 @@ import http.server
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -212,6 +213,59 @@ class Operation(unittest.TestCase):
         self.assertEqual(result[0][0], 200)
         self.assertEqual(json.loads(result[0][1])["choices"][0]["message"]["content"], "word " * 50)
         self.assertIn("0 requests were cut", server.text)
+
+    def test_a_second_interrupt_cuts_what_a_drain_waits_for_and_a_second_sigterm_does_not(self):
+        server = Server("--backend", "script", "--drain-grace", "12h")
+        with serve_process.connect(server.port) as client:
+            body = {**CHAT, "stream": True, "thinking": {"type": "disabled"}, "hadal": {"script": {"text": "word " * 1000, "pace_ms": 1000}}}
+            client.sendall(serve_process.http_request("/v1/chat/completions", body))
+            server.wait_until_running()
+            server.process.send_signal(signal.SIGTERM)
+            serve_process.until(lambda: "draining: " in server.read_log())
+            server.process.send_signal(signal.SIGTERM)  # some supervisors send it twice
+            time.sleep(0.5)
+            self.assertIsNone(server.process.poll())
+            server.process.send_signal(signal.SIGINT)
+            self.assertEqual(server.process.wait(serve_process.PATIENCE), 0)
+        self.assertIn("1 requests were cut", server.read_log())
+
+    def test_a_key_file_that_is_broken_changes_nothing(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "keys")
+
+            def put(text):
+                with open(path, "w") as keys:
+                    keys.write(text)
+
+            put("0123456789abcdef red\n")
+            server = Server("--backend", "script", "--api-keys", path)
+            statuses = lambda: [server.request("GET", "/v1/models", headers={"x-api-key": key})[0] for key in ("0123456789abcdef", "fedcba9876543210")]
+            for n, broken in enumerate(("short\n", "", "fedcba9876543210 blue\nfedcba9876543210 green\n"), 1):
+                put(broken)
+                server.process.send_signal(signal.SIGHUP)
+                serve_process.until(lambda: server.read_log().count("keys not reloaded") == n)
+                self.assertEqual(statuses(), [200, 401])
+            self.assertIn("keys:2: the key of line 1 once more", server.read_log())
+            put("fedcba9876543210 blue\n")
+            server.process.send_signal(signal.SIGHUP)
+            serve_process.until(lambda: "1 keys reloaded" in server.read_log())
+            self.assertEqual(statuses(), [401, 200])
+            self.assertEqual(server.stop(), 0)
+
+    def test_wrong_flags_and_wrong_keys_of_the_file_are_told_at_once(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "hadal.toml")
+            with open(path, "w") as file:
+                file.write("prot = 8000\n[kv]\nblock_token = 8\n[http]\nmax_pending_bytes = 0\n")
+            done = subprocess.run([HADAL, "serve", "--config", path, "--threads", "many"], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 2)
+            told = done.stderr.splitlines()
+            for line, words in zip(told, ("--threads many: expected", f"{path}:1: unknown key prot; did you mean port?",
+                                          f"{path}:3: unknown key kv.block_token; did you mean kv.block_tokens?",
+                                          f"{path}:5: http.max_pending_bytes: expected a size such as 8GiB, 100MB or 4096, at least 1024")):
+                self.assertIn(words, line)
+            done = subprocess.run([HADAL, "serve", "--config", folder], capture_output=True, text=True)
+            self.assertEqual((done.returncode, f"{folder} is a folder" in done.stderr), (2, True))
 
     def test_wrong_flags_are_reported_together(self):
         done = subprocess.run([HADAL, "serve", "--prot", "1", "--port", "x"], capture_output=True, text=True)

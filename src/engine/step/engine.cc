@@ -116,12 +116,19 @@ types::EngineStatus Engine::status() const {
 uint32_t Engine::drain(std::chrono::milliseconds grace) {
   draining_ = true;
   std::unique_lock lock(mutex_);
-  if (idle_.wait_for(lock, grace, [&] { return n_inside_ == 0; })) return 0;
+  idle_.wait_for(lock, grace, [&] { return n_inside_ == 0 || drain_ends_; });
+  if (n_inside_ == 0) return 0;
   const uint32_t n_cut = n_inside_;
   inbox_.cancel_all = true;
   wake_.notify_one();
   idle_.wait_for(lock, std::chrono::seconds(10), [&] { return n_inside_ == 0; });
   return n_cut;
+}
+
+void Engine::end_drain() {
+  const std::lock_guard lock(mutex_);
+  drain_ends_ = true;
+  idle_.notify_all();
 }
 
 void Engine::take_news() {

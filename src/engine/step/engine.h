@@ -42,6 +42,8 @@ class Engine final : public types::EnginePort, public types::EngineControl {
 
   types::EngineStatus status() const override;
   uint32_t drain(std::chrono::milliseconds grace) override;
+  // From another thread: a drain() that waits cuts what runs now.
+  void end_drain();
   void flush_prefix_cache() override;
   void cancel_all() override;
 
@@ -88,6 +90,7 @@ class Engine final : public types::EnginePort, public types::EngineControl {
   mutable std::mutex mutex_;  // guards what follows
   bool asleep_ = false;       // waits for wake_, and nobody has woken it yet
   bool stop_ = false;
+  bool drain_ends_ = false;
   std::condition_variable wake_;
   std::condition_variable idle_;  // nobody inside
   Inbox inbox_;

@@ -1,6 +1,7 @@
 #include "gateway/http/api_keys.h"
 
 #include <fstream>
+#include <map>
 #include <sstream>
 
 #include <fmt/format.h>
@@ -73,6 +74,7 @@ core::Status ApiKeys::reload() {
         "api_keys"};
   }
   auto entries = std::make_shared<std::vector<Entry>>();
+  std::map<std::array<unsigned char, 32>, size_t> lines;  // of the keys so far
   std::string line;
   for (size_t number = 1; std::getline(file, line); ++number) {
     std::istringstream words(line);
@@ -92,7 +94,15 @@ core::Status ApiKeys::reload() {
                       path_, number),
           "api_keys"};
     }
-    entries->push_back({sha256(key), tenant.starts_with('#') ? std::string() : tenant});
+    const auto digest = sha256(key);
+    if (const auto [at, fresh] = lines.emplace(digest, number); !fresh) {
+      return core::Error{core::Code::kInvalidRequest,
+                         fmt::format("{}:{}: the key of line {} once more; each key stands for one "
+                                     "tenant",
+                                     path_, number, at->second),
+                         "api_keys"};
+    }
+    entries->push_back({digest, tenant.starts_with('#') ? std::string() : tenant});
   }
   if (entries->empty()) {
     return core::Error{core::Code::kInvalidRequest,
