@@ -19,6 +19,8 @@ struct LinearKernels {
   // Multiply-adds of bf16 values out of registers, for measuring the peak; returns the operations
   // done, two for each multiply-add. `sink`: 10 f32.
   double (*peak)(int64_t turns, float* sink);
+  // What a panel of FP4 costs besides its rows, in the time that one row more takes.
+  int64_t panel_rows;
 };
 const LinearKernels& linear_kernels(CpuLevel level);
 // Every program of a level: avx512bf16 has two, of which linear_kernels() names the faster one.
@@ -70,7 +72,7 @@ struct LinearCall {
 // entry of `groups` first. Any split of [0, units) gives the same result.
 int64_t linear_units(const LinearCall& call);
 // This lane's units: contiguous, near equal in time (rows of a group and bytes of its weights).
-Range linear_share(const LinearCall& call, const Lane& lane);
+Range linear_share(const LinearKernels& kernels, const LinearCall& call, const Lane& lane);
 // Does units [begin, end). `scratch`: linear_scratch_bytes(), 64-byte aligned (a lane's is).
 void linear(const LinearKernels& kernels, const LinearCall& call, Range units, std::byte* scratch);
 // This lane's share, for use inside ThreadPool::run. No barrier: y is complete after the next one.

@@ -443,17 +443,19 @@ TEST(Linear, SharesCoverAllUnitsOnceAndWeighRows) {
   const std::vector<RowGroup> groups{{0, 0, 1}, {1, 1, 0}, {2, 1, 200}};
   uint16_t dummy = 0;
   const LinearCall call{.weights = &w, .x = &dummy, .y = &dummy, .groups = groups};
-  for (const int lanes : {1, 2, 3, 7, 64}) {
-    int64_t at = 0;
-    for (int i = 0; i < lanes; ++i) {
-      const Range r = linear_share(call, Lane{.index = i, .count = lanes});
-      EXPECT_EQ(r.begin, at);
-      EXPECT_GE(r.end, r.begin);
-      at = r.end;
+  for (const Program& program : programs()) {
+    for (const int lanes : {1, 2, 3, 7, 64}) {
+      int64_t at = 0;
+      for (int i = 0; i < lanes; ++i) {
+        const Range r = linear_share(program.kernels, call, Lane{.index = i, .count = lanes});
+        EXPECT_EQ(r.begin, at);
+        EXPECT_GE(r.end, r.begin);
+        at = r.end;
+      }
+      EXPECT_EQ(at, 30);
     }
-    EXPECT_EQ(at, 30);
+    EXPECT_GE(linear_share(program.kernels, call, Lane{.index = 0, .count = 2}).end, 24);
   }
-  EXPECT_GE(linear_share(call, Lane{.index = 0, .count = 2}).end, 24);
 }
 
 TEST(CpuLevel, UnknownAndUnsupportedNamesAreRefusedWithTheList) {
