@@ -226,7 +226,8 @@ core::Status serve(ServeConfig& config, const OptionTable& table) {
                             .log_requests = config.log_requests,
                             .spans = spans.get(),
                             .web = web.get(),
-                            .store = store.get()},
+                            .store = store.get(),
+                            .deadline = std::chrono::milliseconds(config.deadline_ms)},
                            stack->tokenizer(), stack->engine(), registry, keys.get(), script.get());
   const std::string resolved =
       fmt::format(R"({{"asked":{},"resolved":{}}})", table.to_json(), stack->resolved_json());

@@ -51,6 +51,8 @@ void ServeConfig::bind(OptionTable& t) {
             "sequences that run at a time; 0: 16 on a CPU");
   t.integer("sched.max-waiting", engine.max_waiting, 0, 1u << 20,
             "requests that may wait; beyond it 429");
+  t.millis("sched.deadline", deadline_ms,
+           "how long a request may take, waiting included, before it ends with 504; 0: no limit");
   t.integer("http.threads", http_threads, 1, 256, "threads of the network");
   t.integer("http.max-connections", http.max_connections, 1, 1u << 20, "beyond: 503");
   t.bytes("http.max-body-bytes", max_body_bytes, "largest request body; beyond: 413", 1);

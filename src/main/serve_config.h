@@ -36,6 +36,7 @@ struct ServeConfig {
   std::string otlp_endpoint;  // "": no spans
   int64_t drain_grace_ms = 30'000;
   int64_t stall_warning_ms = 30'000;
+  int64_t deadline_ms = 0;
   std::string reasoning_key_file;
   bool store_enabled = true;
   std::string store_path;

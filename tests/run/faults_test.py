@@ -6,6 +6,7 @@ import json
 import os
 import random
 import resource
+import select
 import signal
 import socket
 import struct
@@ -251,6 +252,24 @@ class Faults(unittest.TestCase):
         grown = server.resident_kb() - resident
         self.assertLess(grown, room(24 << 10))
         report("huge_bodies", asked=n_bytes, taken=sent, resident_kb_grown=grown)
+
+    def test_huge_prompts_keep_no_usual_one_waiting(self):
+        server = self.serve()
+        huge = http_request("/v1/chat/completions", {**scripted("x", stream=False), "messages": [{"role": "user", "content": "word " * 2_000_000}]})
+        clients = [connect(server.port) for _ in range(8)]
+        senders = [threading.Thread(target=client.sendall, args=(huge,)) for client in clients]
+        for sender in senders:
+            sender.start()
+        for sender in senders:
+            sender.join()
+        select.select(clients, [], [], PATIENCE)  # the first is through, the others are here
+        usual = {**scripted("fine", stream=False), "messages": [{"role": "user", "content": "word " * 10_000}]}
+        self.assertEqual(server.request("POST", "/v1/chat/completions", usual)[0], 200)
+        self.assertLess(len(select.select(clients, [], [], 0)[0]), 6, "most of the huge ones are still being read")
+        for client in clients:
+            self.assertIn(b" 400 ", client.recv(4096))  # beyond the context
+        for client in clients:
+            client.close()
 
     def test_many_slow_bodies_do_not_add_up(self):
         server = self.serve("--http.max-body-bytes", "64MiB", "--http.body-timeout", "4s")  # the bystander's body comes in a piece of its own

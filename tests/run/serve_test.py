@@ -111,6 +111,12 @@ class Gateway(unittest.TestCase):
             body = {"model": CHAT["model"], "prompt": prompt, "max_tokens": 1, "hadal": {"script": {"text": "x"}}}
             self.assertEqual(self.server.request("POST", "/v1/completions", body)[0], status, prompt)
 
+    def test_choices_do_not_multiply_a_long_prompt_beyond_measure(self):
+        body = {"model": CHAT["model"], "prompt": [75] * 50_000, "max_tokens": 1, "hadal": {"script": {"text": "x"}}}
+        status, text, _ = self.server.request("POST", "/v1/completions", {**body, "n": 128})
+        error = json.loads(text)["error"]
+        self.assertEqual((status, error["param"], "at most 83" in error["message"]), (400, "n", True), text)
+        self.assertEqual(len(json.loads(self.server.request("POST", "/v1/completions", {**body, "n": 4})[1])["choices"]), 4)
 
     def test_every_route_is_described_and_answers(self):
         document = json.loads(self.server.request("GET", "/openapi.json")[1])
@@ -228,6 +234,25 @@ class Operation(unittest.TestCase):
             server.process.send_signal(signal.SIGINT)
             self.assertEqual(server.process.wait(serve_process.PATIENCE), 0)
         self.assertIn("1 requests were cut", server.read_log())
+
+    def test_a_request_ends_at_the_operators_deadline(self):
+        server = Server("--backend", "script", "--sched.deadline", "3s", "--sched.max-running", "1")
+
+        def body(**script):
+            return {**CHAT, "thinking": {"type": "disabled"}, "hadal": {"script": {"text": "word " * 1000, **script}}}
+
+        self.assertEqual(server.request("POST", "/v1/chat/completions", body())[0], 200)
+        answers = {}
+        threads = [threading.Thread(target=lambda i=i: answers.update({i: server.request("POST", "/v1/chat/completions", {**body(pace_ms=1000), "stream": i == 0})})) for i in range(3)]
+        for thread in threads:  # one runs, two wait
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual([answers[i][0] for i in range(3)], [200, 504, 504])
+        self.assertIn('"code":"deadline_exceeded"', answers[0][1])
+        self.assertEqual(json.loads(answers[1][1])["error"]["code"], "deadline_exceeded")
+        server.wait_until_idle()
+        self.assertEqual(server.stop(), 0)
 
     def test_a_key_file_that_is_broken_changes_nothing(self):
         with tempfile.TemporaryDirectory() as folder:

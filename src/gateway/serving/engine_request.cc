@@ -12,6 +12,9 @@
 namespace hadal::serving {
 namespace {
 
+// Of all choices of one request together: four times the longest context.
+constexpr uint64_t kMostPromptTokens = 4 << 20;
+
 core::Error refused(std::string message, std::string param) {
   return {core::Code::kInvalidRequest, std::move(message), std::move(param)};
 }
@@ -85,6 +88,14 @@ core::Result<types::Request> make_engine_request(const recipe::CodecRequest& req
                                    out.prompt.size(), context),
                        "messages"};
   }
+  // Each choice is a sequence with the prompt of its own: a body of 2 MB could ask for gigabytes.
+  if (const uint64_t most = std::max<uint64_t>(1, kMostPromptTokens / out.prompt.size());
+      request.sampling.n > most) {
+    return refused(fmt::format("{} choices of a prompt of {} tokens are more than {} tokens "
+                               "together; lower n to at most {}, or send several requests",
+                               request.sampling.n, out.prompt.size(), kMostPromptTokens, most),
+                   "n");
+  }
   const auto room = context - static_cast<uint32_t>(out.prompt.size());
   if (request.sampling.max_tokens && by_dialect > room) {
     return core::Error{core::Code::kContextTooLong,
@@ -99,6 +110,7 @@ core::Result<types::Request> make_engine_request(const recipe::CodecRequest& req
   out.ignore_eos = extension.ignore_eos;
   out.use_prefix_cache = extension.prefix_cache;
   out.want_timings = extension.timings;
+  out.deadline = engine.deadline;
   if (engine.end_token >= 0) out.end_tokens = {engine.end_token};
   if (request.sampling.thinking_budget && reasons(request.parse.stage)) {
     const types::TokenId end = engine.tokenizer->id_of(recipe::kThinkClose);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <chrono>
+#include <optional>
 #include <vector>
 
 #include "base/core/result.h"
@@ -20,6 +22,7 @@ struct EngineView {
   uint64_t seed = 0;  // for a request that brings none; another one for each
   bool script =
       false;  // the script backend: its context is the codec's, and constraints do not matter
+  std::optional<std::chrono::steady_clock::time_point> deadline;
 };
 
 // A parsed request of any dialect as the engine takes it, without id, tenant and stream: prompt

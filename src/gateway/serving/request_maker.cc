@@ -67,6 +67,12 @@ std::string RequestMaker::new_name() {
   return name_of("", salt_, next_number_.fetch_add(1));
 }
 
+std::optional<std::chrono::steady_clock::time_point> RequestMaker::deadline_of(
+    const Origin& origin) const {
+  if (config_.deadline.count() == 0 || origin.offline) return std::nullopt;
+  return std::chrono::steady_clock::now() + config_.deadline;
+}
+
 recipe::CodecOptions RequestMaker::codec_for(std::string_view tenant) const {
   recipe::CodecOptions options = config_.codec;
   if (!options.reasoning_key.empty())
@@ -108,7 +114,8 @@ core::Result<MadeRequest> RequestMaker::make(const Dialect& dialect, std::string
                         .limits = engine_.limits(),
                         .end_token = config_.end_token,
                         .seed = seed,
-                        .script = config_.script};
+                        .script = config_.script,
+                        .deadline = deadline_of(origin)};
   HADAL_TRY(types::Request made, make_engine_request(codec, options, view));
   made.tenant = origin.tenant;
   made.priority = origin.priority;

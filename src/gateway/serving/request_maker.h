@@ -1,8 +1,10 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -60,6 +62,7 @@ class RequestMaker {
     bool script = false;
     bool has_store = false;                   // else no response is kept, and the object says so
     const fetch::WebProvider* web = nullptr;  // null: no web tools
+    std::chrono::milliseconds deadline{0};    // of requests that are not offline; 0: none
   };
   RequestMaker(const Config& config, const tokenizer::Tokenizer& tokenizer,
                const types::EnginePort& engine, ScriptFile* script_file);
@@ -78,6 +81,7 @@ class RequestMaker {
   core::Result<recipe::CodecRequest> parse(const Dialect& dialect, std::string body,
                                            const recipe::CodecOptions& options,
                                            const Origin& origin) const;
+  std::optional<std::chrono::steady_clock::time_point> deadline_of(const Origin& origin) const;
 
   std::shared_ptr<ToolRounds> tool_rounds(recipe::CodecRequest& codec,
                                           const recipe::CodecOptions& options,

@@ -23,6 +23,9 @@ namespace {
 
 // Bodies up to here are read on the connection's thread: a fraction of a millisecond.
 constexpr size_t kInlineBody = 16 << 10;
+// Larger ones have a thread of their own: to tokenize 60 MB takes seconds, for which an agent's
+// conversation of some hundred kB must not wait.
+constexpr size_t kUsualBody = 1 << 20;
 // Searches and page reads at a time; the rest waits.
 constexpr uint32_t kToolThreads = 4;
 
@@ -71,7 +74,8 @@ Service::Service(const ServiceConfig& config, const tokenizer::Tokenizer& tokeni
               .end_token = config.end_token,
               .script = config.script,
               .has_store = config.store != nullptr,
-              .web = config.web},
+              .web = config.web,
+              .deadline = config.deadline},
              tokenizer, engine, script_file),
       workers_(std::max(1u, config.n_workers)) {
   if (config.web != nullptr) tool_workers_ = std::make_unique<Workers>(kToolThreads);
@@ -191,8 +195,10 @@ void Service::handle(std::shared_ptr<http::Exchange> exchange) {
   auto work = [exchange, endpoint = match.endpoint] { (*endpoint)(exchange, exchange->request()); };
   if (request.body.size() <= kInlineBody) {
     work();
-  } else {
+  } else if (request.body.size() <= kUsualBody) {
     workers_.run(std::move(work));
+  } else {
+    huge_bodies_.run(std::move(work));
   }
 }
 

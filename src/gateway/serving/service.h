@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -38,6 +39,7 @@ struct ServiceConfig {
   metrics::SpanSink* spans = nullptr;  // null: no traces are kept; else it outlives the service
   const fetch::WebProvider* web = nullptr;  // null: no web tools; else it outlives the service
   store::Store* store = nullptr;  // null: nothing is kept; else closed before the service ends
+  std::chrono::milliseconds deadline{0};  // how long a request may take; 0: as long as it needs
 };
 
 // The server's HTTP side: routes, keys, the three dialects, tokenising, health and metrics. admin/
@@ -90,6 +92,7 @@ class Service : public http::Handler {
   std::map<std::pair<const char*, int>, metrics::Counter*> answered_;
   RequestMaker maker_;
   Workers workers_;
+  Workers huge_bodies_{1};
   std::unique_ptr<Workers> tool_workers_;  // they wait for other servers; null without web tools
   // Null without a store.
   std::unique_ptr<StoredResponses> responses_;
