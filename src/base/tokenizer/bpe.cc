@@ -19,6 +19,11 @@ uint64_t hashed(uint64_t key) {
   return key ^ (key >> 32);
 }
 
+// Of the upper half, which does not choose the slot.
+uint64_t present_bit(uint64_t hash, uint64_t mask) {
+  return hash >> 32 & (4 * mask + 3);
+}
+
 // Pieces up to kShort bytes are merged by scanning all pairs, up to kMedium (a sentence of Han) by
 // scanning minima of blocks of pairs, longer ones by a heap.
 constexpr size_t kShort = 32;
@@ -31,6 +36,7 @@ constexpr uint32_t kNoRank = ~uint32_t{0};
 void Bpe::reserve(size_t n_merges) {
   const size_t n_slots = std::bit_ceil(2 * n_merges + 2);
   slots_.assign(n_slots, Slot());
+  present_.assign(n_slots * 4 / 64 + 1, 0);
   mask_ = n_slots - 1;
   n_ = 0;
 }
@@ -38,7 +44,10 @@ void Bpe::reserve(size_t n_merges) {
 void Bpe::add(int32_t left, int32_t right, int32_t merged) {
   HADAL_CHECK(size_t{n_} * 2 < slots_.size(), "more merges than were reserved");
   const uint64_t key = pair_key(left, right);
-  uint64_t at = hashed(key) & mask_;
+  const uint64_t hash = hashed(key);
+  const uint64_t bit = present_bit(hash, mask_);
+  present_[bit / 64] |= uint64_t{1} << bit % 64;
+  uint64_t at = hash & mask_;
   while (slots_[at].merged != kNone && slots_[at].pair != key) at = (at + 1) & mask_;
   if (slots_[at].merged == kNone) slots_[at] = {key, n_, merged};
   ++n_;
@@ -46,7 +55,10 @@ void Bpe::add(int32_t left, int32_t right, int32_t merged) {
 
 const Bpe::Slot* Bpe::find(int32_t left, int32_t right) const {
   const uint64_t key = pair_key(left, right);
-  for (uint64_t at = hashed(key) & mask_;; at = (at + 1) & mask_) {
+  const uint64_t hash = hashed(key);
+  const uint64_t bit = present_bit(hash, mask_);
+  if ((present_[bit / 64] >> bit % 64 & 1) == 0) return nullptr;
+  for (uint64_t at = hash & mask_;; at = (at + 1) & mask_) {
     const Slot& slot = slots_[at];
     if (slot.pair == key) return &slot;
     if (slot.merged == kNone) return nullptr;

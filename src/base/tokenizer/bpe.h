@@ -36,6 +36,9 @@ class Bpe {
   std::vector<int32_t> byte_ids_;
   std::vector<Slot> slots_;
   uint64_t mask_ = 0;
+  // A bit for the hash of each merge, four places a slot: most pairs are no merge, and the bits of
+  // 128 thousand merges fit a cache of 512 KiB where the slots do not.
+  std::vector<uint64_t> present_;
   uint32_t n_ = 0;
 };
 
