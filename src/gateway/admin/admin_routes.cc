@@ -9,6 +9,39 @@
 #include "gateway/http/api_keys.h"
 
 namespace hadal::admin {
+namespace {
+
+// "127.0.0.1:8000" -> "127.0.0.1", "[::1]:8000" -> "[::1]".
+std::string_view without_port(std::string_view host) {
+  const size_t colon = host.rfind(':');
+  const size_t bracket = host.rfind(']');
+  const bool has_port =
+      colon != std::string_view::npos && (bracket == std::string_view::npos || colon > bracket);
+  return has_port ? host.substr(0, colon) : host;
+}
+
+bool is_this_machine(std::string_view name) {
+  return name == "localhost" || name == "[::1]" ||
+         (name.starts_with("127.") &&
+          name.find_first_not_of("0123456789.") == std::string_view::npos);
+}
+
+// Sent by a program on this machine for itself, as far as can be told: not for somebody whom a
+// proxy here serves, and not by a web page of another origin, nor one whose name was made to point
+// here, that a browser on this machine shows.
+bool comes_from_this_machine(const http::Request& request) {
+  if (!request.peer_is_loopback) return false;
+  for (const char* proxied : {"forwarded", "x-forwarded-for", "x-real-ip", "via"}) {
+    if (!request.header(proxied).empty()) return false;
+  }
+  const std::string_view host = request.header("host");
+  if (!host.empty() && !is_this_machine(without_port(host))) return false;
+  const std::string_view origin = request.header("origin");
+  return origin.empty() || origin == fmt::format("http://{}", host) ||
+         origin == fmt::format("https://{}", host);
+}
+
+}  // namespace
 
 using Exchange = std::shared_ptr<http::Exchange>;
 
@@ -64,7 +97,7 @@ void add_admin_routes(http::Router& router, const AdminConfig& config) {
 }
 
 bool admin_allowed(const http::Request& request, const std::string& token) {
-  if (token.empty()) return request.peer_is_loopback;
+  if (token.empty()) return comes_from_this_machine(request);
   const std::string password = http::basic_password(request);
   return http::equal_in_constant_time(
       password.empty() ? http::presented_key(request) : std::string_view(password), token);

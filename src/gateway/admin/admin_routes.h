@@ -21,7 +21,8 @@ struct AdminConfig {
 // /version, /admin/config, /admin/status, /admin/drain, /admin/abort, /admin/flush, and the web
 // page.
 void add_admin_routes(http::Router& router, const AdminConfig& config);
-// May this request use /admin? With a token: it must carry it; without: it must come from loopback.
+// May this request use /admin? With a token: it must carry it. Without: it must come from loopback,
+// for a loopback name, not through a proxy that says so, and not from a web page of another origin.
 bool admin_allowed(const http::Request& request, const std::string& token);
 // The first line of a token file; an error names the file.
 core::Result<std::string> read_token_file(const std::string& path);
