@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import pty
 import shutil
 import signal
 import subprocess
@@ -65,6 +66,51 @@ def _():
     prompt = "<｜begin▁of▁sentence｜><｜User｜>What does ls do?<｜Assistant｜></think>"
     raw = hadal("run", "--raw", prompt).stdout
     assert raw == hadal("run", "What does ls do?").stdout, raw
+
+
+class Chat:
+    """hadal run in a terminal of its own."""
+
+    def __init__(self, *arguments):
+        self.seen = b""
+        self.pid, self.terminal = pty.fork()
+        if self.pid == 0:
+            os.execv(HADAL, [HADAL, "run", *arguments])
+
+    def read(self):
+        """More of what it prints; nothing once the program is gone."""
+        try:
+            more = os.read(self.terminal, 4096)
+        except OSError:
+            return b""
+        self.seen += more
+        return more
+
+    def wait_for(self, word, after=0):
+        while self.seen.find(word, after) < 0:
+            assert self.read(), self.seen[-400:]
+
+    def say(self, line):
+        os.write(self.terminal, line + b"\n")
+
+
+@check("Ctrl-C stops the answer of a chat, not the program")
+def _():
+    chat = Chat("--temperature", "3", "--max-tokens", "3000", "--seed", "1")
+    chat.wait_for(b"> ")
+    chat.say(b"Tell me everything")
+    chat.wait_for(b"everything")
+    asked = len(chat.seen)
+    while len(chat.seen) < asked + 100:
+        assert chat.read(), chat.seen
+    os.kill(chat.pid, signal.SIGINT)
+    chat.wait_for(b"(stopped)")
+    chat.wait_for(b"> ", chat.seen.index(b"(stopped)"))
+    chat.say(b"/exit")
+    while chat.read():
+        pass
+    _, status = os.waitpid(chat.pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 0, (status, chat.seen[-400:])
 
 
 @check("text that spells a control token stays text in a chat")
