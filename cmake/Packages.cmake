@@ -38,3 +38,4 @@ hadal_package(jpeg static:turbojpeg)
 hadal_package(webp static:webp m)
 hadal_package(simdjson simdjson)
 hadal_package(dl ${CMAKE_DL_LIBS})
+hadal_package(jemalloc static:jemalloc_pic ${CMAKE_DL_LIBS} m Threads::Threads)  # malloc of the program, not of tests

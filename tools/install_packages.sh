@@ -2,7 +2,7 @@
 # Installs the Debian packages that Hadal needs and that are missing: "run" to build the program, "test" for tests and lint too.
 set -euo pipefail
 wanted=(g++ cmake ninja-build ccache mold libboost1.81-dev libssl-dev nlohmann-json3-dev libsimdjson-dev libcli11-dev
-  libtomlplusplus-dev libfmt-dev libspdlog-dev libsqlite3-dev liblmdb-dev liburing-dev libzstd-dev libxxhash-dev libutf8proc-dev
+  libtomlplusplus-dev libfmt-dev libspdlog-dev libsqlite3-dev liblmdb-dev liburing-dev libzstd-dev libxxhash-dev libutf8proc-dev libjemalloc-dev
   libturbojpeg0-dev libpng-dev libwebp-dev zlib1g-dev
   libjs-dygraphs libjs-marked node-dompurify)
 if [ "${1:-run}" = test ]; then
