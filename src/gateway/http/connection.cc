@@ -1,6 +1,7 @@
 #include "gateway/http/connection.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <boost/asio/post.hpp>
 #include <fmt/format.h>
@@ -33,7 +34,7 @@ void IoThread::run() {
   const auto work = boost::asio::make_work_guard(context_);
   sweep();
   context_.run();
-  connections_.clear();
+  for (const auto& connection : all()) connection->close();
 }
 
 void IoThread::stop() {
@@ -48,13 +49,18 @@ void IoThread::forget(const std::shared_ptr<Connection>& connection) {
 }
 
 void IoThread::wake(std::weak_ptr<Connection> connection) {
-  bool first = false;
   {
     const std::lock_guard lock(mutex_);
-    first = woken_.empty();
     woken_.push_back(std::move(connection));
+    if (std::exchange(posted_, true)) return;
   }
-  if (first) boost::asio::post(context_, [this] { flush_woken(); });
+  boost::asio::post(context_, [this] {
+    {
+      const std::lock_guard lock(mutex_);
+      posted_ = false;
+    }
+    flush_woken();
+  });
 }
 
 void IoThread::flush_woken() {
@@ -68,10 +74,14 @@ void IoThread::flush_woken() {
   flushing_.clear();
 }
 
+// A copy: those that are closed leave the set.
+std::vector<std::shared_ptr<Connection>> IoThread::all() const {
+  return {connections_.begin(), connections_.end()};
+}
+
 void IoThread::close_idle() {
   boost::asio::post(context_, [this] {
-    const std::vector<std::shared_ptr<Connection>> all(connections_.begin(), connections_.end());
-    for (const auto& connection : all) {
+    for (const auto& connection : all()) {
       if (connection->idle()) connection->close();
     }
   });
@@ -79,15 +89,13 @@ void IoThread::close_idle() {
 
 void IoThread::close_all() {
   boost::asio::post(context_, [this] {
-    const std::vector<std::shared_ptr<Connection>> all(connections_.begin(), connections_.end());
-    for (const auto& connection : all) connection->close();
+    for (const auto& connection : all()) connection->close();
   });
 }
 
 void IoThread::sweep() {
   const int64_t now = steady_ms();
-  const std::vector<std::shared_ptr<Connection>> all(connections_.begin(), connections_.end());
-  for (const auto& connection : all) connection->sweep(now);
+  for (const auto& connection : all()) connection->sweep(now);
   timer_.expires_after(kSweepInterval);
   timer_.async_wait([this](error_code error) {
     if (!error) sweep();
@@ -212,9 +220,8 @@ void Connection::dispatch() {
   if (well_formed_id(given)) {
     request.request_id = given;
   } else {
-    request.request_id.reserve(4 + 16 + 8);
-    request.request_id = "req-";
-    append_hex(request.request_id, shared_.id_salt, 16);
+    request.request_id.reserve(shared_.request_id_prefix.size() + 8);
+    request.request_id = shared_.request_id_prefix;
     append_hex(request.request_id, shared_.next_request.fetch_add(1), 8);
   }
   std::string extra = cors_headers(request);

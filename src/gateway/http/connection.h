@@ -15,6 +15,7 @@
 
 #include "gateway/http/request_reader.h"
 #include "gateway/http/server.h"
+#include "gateway/http/socket_poll.h"
 #include "gateway/http/transport.h"
 
 namespace hadal::http {
@@ -31,7 +32,8 @@ struct Shared {
   std::atomic<bool> draining{false};
   std::atomic<uint64_t> next_request{0};
   std::atomic<uint64_t> next_id{0};
-  uint64_t id_salt = 0;  // random, so that ids of two runs differ
+  uint64_t id_salt = 0;             // random, so that ids of two runs differ
+  std::string request_id_prefix{};  // "req-" and the salt
 
   uint64_t new_id() { return metrics::scattered_id(id_salt, next_id.fetch_add(1)); }
 };
@@ -43,6 +45,7 @@ class IoThread {
   explicit IoThread(Shared& shared);
 
   boost::asio::io_context& context() { return context_; }
+  SocketPoll& poll() { return poll_; }
   void run();
   void stop();
 
@@ -54,15 +57,18 @@ class IoThread {
   void close_all();   // posts
 
  private:
+  std::vector<std::shared_ptr<Connection>> all() const;
   void flush_woken();
   void sweep();
 
   Shared& shared_;
   boost::asio::io_context context_{1};
   boost::asio::steady_timer timer_{context_};
+  SocketPoll poll_{context_, [this] { flush_woken(); }};
   std::unordered_set<std::shared_ptr<Connection>> connections_;
-  std::mutex mutex_;  // guards woken_
+  std::mutex mutex_;  // guards woken_, posted_
   std::vector<std::weak_ptr<Connection>> woken_;
+  bool posted_ = false;  // a turn of the loop that flushes them is asked for
   std::vector<std::weak_ptr<Connection>> flushing_;  // scratch of flush_woken
 };
 

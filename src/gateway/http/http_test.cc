@@ -135,6 +135,34 @@ TEST(HttpServer, AnswersPipelinedRequestsInOrderOnOneConnection) {
   EXPECT_TRUE(running.eventually([&] { return running.handler.n_done == 3; }));
 }
 
+// More than the server reads ahead, so that it stops reading and must begin again by itself: the
+// client sends nothing more that would tell it.
+TEST(HttpServer, WhatWaitsBehindAnAnswerInTheMakingIsReadLater) {
+  constexpr int kWaiting = 40;
+  Running running;
+  Client client(running.server->port());
+  client.send_text("GET /keep HTTP/1.1\r\nHost: x\r\n\r\n");
+  const std::shared_ptr<Exchange> first = running.handler.wait_kept();
+  ASSERT_NE(first, nullptr);
+  const std::string body(15'000, 'b');
+  std::string waiting;
+  for (int i = 0; i < kWaiting; ++i) {
+    waiting += "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 15005\r\n\r\n" + body + "<" +
+               std::to_string(100 + i) + ">";
+  }
+  std::thread sender([&] { client.send_text(waiting); });
+  std::this_thread::sleep_for(50ms);
+  EXPECT_EQ(running.handler.n_done, 0);
+  first->respond({200, "text/plain", {}, "first"});
+  client.read_until("first");
+  for (int i = 0; i < kWaiting; ++i) {
+    const std::string end = "<" + std::to_string(100 + i) + ">";
+    EXPECT_TRUE(client.read_until(end).ends_with(end)) << i;
+  }
+  sender.join();
+  EXPECT_TRUE(running.eventually([&] { return running.handler.n_done == kWaiting + 1; }));
+}
+
 TEST(HttpServer, AcceptsRequestsCutAnywhere) {
   Running running;
   Client client(running.server->port());

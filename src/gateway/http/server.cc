@@ -25,6 +25,8 @@ class Server::Impl {
         threads_(make_threads(shared_, config.n_threads)) {
     std::random_device random;
     shared_.id_salt = (uint64_t{random()} << 32) | random();
+    shared_.request_id_prefix = "req-";
+    append_hex(shared_.request_id_prefix, shared_.id_salt, 16);
   }
 
   ~Impl() { stop(); }
@@ -157,7 +159,7 @@ class Server::Impl {
       return;
     }
     auto transport = tls_ ? make_tls_transport(std::move(socket), *tls_)
-                          : make_plain_transport(std::move(socket));
+                          : make_plain_transport(std::move(socket), io.context(), io.poll());
     auto connection =
         std::make_shared<Connection>(std::move(transport), io, shared_, peer.address().to_string(),
                                      peer.address().is_loopback());

@@ -11,6 +11,8 @@
 
 namespace hadal::http {
 
+class SocketPoll;
+
 // The bytes of one connection: plain TCP, or TLS over it. One read and one write at a time; its io
 // thread only.
 class Transport {
@@ -24,10 +26,12 @@ class Transport {
   // Writes all of `bytes`, which must stay valid until `done`. `done` may be called before write()
   // returns.
   virtual void write(std::string_view bytes, Done done) = 0;
-  virtual void close() = 0;  // pending operations end with an error
+  virtual void close() = 0;  // pending operations end with an error or are forgotten
 };
 
-std::unique_ptr<Transport> make_plain_transport(boost::asio::ip::tcp::socket socket);
+// `context` and `poll` are those of the thread that will use it, and outlive it.
+std::unique_ptr<Transport> make_plain_transport(boost::asio::ip::tcp::socket socket,
+                                                boost::asio::io_context& context, SocketPoll& poll);
 std::unique_ptr<Transport> make_tls_transport(boost::asio::ip::tcp::socket socket,
                                               boost::asio::ssl::context& context);
 
