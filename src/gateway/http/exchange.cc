@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -16,9 +17,12 @@ int64_t now_ms() {
 
 // A header value must not open a second header.
 void append_clean(std::string& out, std::string_view text) {
-  for (const char c : text) {
-    if (c != '\r' && c != '\n' && c != '\0') out += c;
+  const auto clean = [](char c) { return c != '\r' && c != '\n' && c != '\0'; };
+  if (std::all_of(text.begin(), text.end(), clean)) {
+    out += text;
+    return;
   }
+  std::copy_if(text.begin(), text.end(), std::back_inserter(out), clean);
 }
 
 }  // namespace

@@ -120,8 +120,8 @@ std::string_view status_text(int status) {
 }
 
 std::optional<std::string> percent_decoded(std::string_view text, bool plus_is_space) {
-  constexpr std::string_view kNotPlain("%+\0", 3);
-  if (text.find_first_of(kNotPlain) == std::string_view::npos) return std::string(text);
+  const auto plain = [](char c) { return c != '%' && c != '+' && c != '\0'; };
+  if (std::all_of(text.begin(), text.end(), plain)) return std::string(text);
   std::string out;
   out.reserve(text.size());
   for (size_t i = 0; i < text.size(); ++i) {

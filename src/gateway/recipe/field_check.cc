@@ -62,29 +62,32 @@ JsonValue FieldCheck::member(JsonValue object, std::string_view key, const Path&
   return value;
 }
 
-JsonValue FieldCheck::string(JsonValue object, std::string_view key, const Path& at, Need need) {
+JsonValue FieldCheck::given_string(JsonValue object, std::string_view key, const Path& at,
+                                   Need need) {
   const JsonValue value = member(object, key, at, need);
   if (!value || value.is_string()) return value;
   fail(at, key, "must be a string");
   return {};
 }
 
-JsonValue FieldCheck::boolean(JsonValue object, std::string_view key, const Path& at, Need need) {
+JsonValue FieldCheck::given_boolean(JsonValue object, std::string_view key, const Path& at,
+                                    Need need) {
   const JsonValue value = member(object, key, at, need);
   if (!value || value.is_bool()) return value;
   fail(at, key, "must be true or false");
   return {};
 }
 
-JsonValue FieldCheck::number(JsonValue object, std::string_view key, const Path& at, Need need) {
+JsonValue FieldCheck::given_number(JsonValue object, std::string_view key, const Path& at,
+                                   Need need) {
   const JsonValue value = member(object, key, at, need);
   if (!value || value.is_number()) return value;
   fail(at, key, "must be a number");
   return {};
 }
 
-JsonValue FieldCheck::integer(JsonValue object, std::string_view key, const Path& at, Need need,
-                              uint64_t largest) {
+JsonValue FieldCheck::given_integer(JsonValue object, std::string_view key, const Path& at,
+                                    Need need, uint64_t largest) {
   const JsonValue value = member(object, key, at, need);
   if (!strict_integers_ && value.is(JsonType::kDouble)) make_whole(value);
   if (!value || (value.is(JsonType::kUnsigned) && value.node()->u <= largest)) return value;
@@ -92,14 +95,16 @@ JsonValue FieldCheck::integer(JsonValue object, std::string_view key, const Path
   return {};
 }
 
-JsonValue FieldCheck::object(JsonValue object, std::string_view key, const Path& at, Need need) {
+JsonValue FieldCheck::given_object(JsonValue object, std::string_view key, const Path& at,
+                                   Need need) {
   const JsonValue value = member(object, key, at, need);
   if (!value || value.is_object()) return value;
   fail(at, key, "must be an object");
   return {};
 }
 
-JsonValue FieldCheck::array(JsonValue object, std::string_view key, const Path& at, Need need) {
+JsonValue FieldCheck::given_array(JsonValue object, std::string_view key, const Path& at,
+                                  Need need) {
   const JsonValue value = member(object, key, at, need);
   if (!value || value.is_array()) return value;
   fail(at, key, "must be a list");

@@ -38,14 +38,29 @@ class FieldCheck {
   void fail(const Path& at, std::string_view key, std::string_view problem);
   void fail_here(const Path& at, std::string_view problem);
 
-  // The member if it is there and not null, after the check that it has the type.
-  JsonValue string(JsonValue object, std::string_view key, const Path& at, Need need);
-  JsonValue boolean(JsonValue object, std::string_view key, const Path& at, Need need);
-  JsonValue number(JsonValue object, std::string_view key, const Path& at, Need need);
+  // The member if it is there and not null, after the check that it has the type. Most fields are
+  // optional and absent: that is settled where it is asked, with the key's bit known to the
+  // compiler.
+  JsonValue string(JsonValue object, std::string_view key, const Path& at, Need need) {
+    return is_left_out(object, key, need) ? JsonValue() : given_string(object, key, at, need);
+  }
+  JsonValue boolean(JsonValue object, std::string_view key, const Path& at, Need need) {
+    return is_left_out(object, key, need) ? JsonValue() : given_boolean(object, key, at, need);
+  }
+  JsonValue number(JsonValue object, std::string_view key, const Path& at, Need need) {
+    return is_left_out(object, key, need) ? JsonValue() : given_number(object, key, at, need);
+  }
   JsonValue integer(JsonValue object, std::string_view key, const Path& at, Need need,
-                    uint64_t largest);
-  JsonValue object(JsonValue object, std::string_view key, const Path& at, Need need);
-  JsonValue array(JsonValue object, std::string_view key, const Path& at, Need need);
+                    uint64_t largest) {
+    return is_left_out(object, key, need) ? JsonValue()
+                                          : given_integer(object, key, at, need, largest);
+  }
+  JsonValue object(JsonValue object, std::string_view key, const Path& at, Need need) {
+    return is_left_out(object, key, need) ? JsonValue() : given_object(object, key, at, need);
+  }
+  JsonValue array(JsonValue object, std::string_view key, const Path& at, Need need) {
+    return is_left_out(object, key, need) ? JsonValue() : given_array(object, key, at, need);
+  }
   // A string out of a list.
   JsonValue word(JsonValue object, std::string_view key, const Path& at, Need need,
                  std::initializer_list<std::string_view> words);
@@ -54,6 +69,16 @@ class FieldCheck {
   bool is_object(JsonValue value, const Path& at);
 
  private:
+  static bool is_left_out(JsonValue object, std::string_view key, Need need) {
+    return need == Need::kOptional && !object.may_have(key);
+  }
+  JsonValue given_string(JsonValue object, std::string_view key, const Path& at, Need need);
+  JsonValue given_boolean(JsonValue object, std::string_view key, const Path& at, Need need);
+  JsonValue given_number(JsonValue object, std::string_view key, const Path& at, Need need);
+  JsonValue given_integer(JsonValue object, std::string_view key, const Path& at, Need need,
+                          uint64_t largest);
+  JsonValue given_object(JsonValue object, std::string_view key, const Path& at, Need need);
+  JsonValue given_array(JsonValue object, std::string_view key, const Path& at, Need need);
   JsonValue member(JsonValue object, std::string_view key, const Path& at, Need need);
   const bool strict_integers_;
   bool ok_ = true;

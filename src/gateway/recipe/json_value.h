@@ -77,7 +77,11 @@ class JsonValue {
   size_t size() const { return is_array() || is_object() ? node_->size : 0; }
   // Member `key`, or absent. Linear: objects of a request are small.
   JsonValue operator[](std::string_view key) const {
-    return is_object() && (node_->key_bits & key_bit(key)) != 0 ? find(key) : JsonValue();
+    return may_have(key) ? find(key) : JsonValue();
+  }
+  // False: it is no object, or one without `key`.
+  bool may_have(std::string_view key) const {
+    return is_object() && (node_->key_bits & key_bit(key)) != 0;
   }
 
   // Elements of an array; for an object, keys and values in turn.

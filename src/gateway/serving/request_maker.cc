@@ -33,9 +33,16 @@ core::Status check_unstored(const recipe::ResponsePlan& plan) {
                      field};
 }
 
-std::string name_of(std::string_view prefix, uint64_t salt, uint64_t number) {
-  std::string name(prefix);
-  http::append_hex(name, salt, 16);
+std::string hex_of(uint64_t salt) {
+  std::string text;
+  http::append_hex(text, salt, 16);
+  return text;
+}
+
+std::string name_of(std::string_view prefix, std::string_view salt, uint64_t number) {
+  std::string name;
+  name.reserve(prefix.size() + salt.size() + 16);
+  name.append(prefix).append(salt);
   http::append_hex(name, number, 8);
   return name;
 }
@@ -61,10 +68,11 @@ RequestMaker::RequestMaker(const Config& config, const tokenizer::Tokenizer& tok
       vocabulary_(tokenizer),
       engine_(engine),
       script_file_(script_file),
-      salt_(random_salt()) {}
+      salt_(random_salt()),
+      salt_text_(hex_of(salt_)) {}
 
 std::string RequestMaker::new_name() {
-  return name_of("", salt_, next_number_.fetch_add(1));
+  return name_of("", salt_text_, next_number_.fetch_add(1));
 }
 
 std::optional<std::chrono::steady_clock::time_point> RequestMaker::deadline_of(
@@ -105,7 +113,7 @@ core::Result<MadeRequest> RequestMaker::make(const Dialect& dialect, std::string
   if (scripted_by_file) codec.extension.script = script_file_->match(codec, dialect.api);
   const uint32_t n = std::max(1u, codec.sampling.n);
   const uint64_t number = next_number_.fetch_add(n);
-  std::string id = origin.id.empty() ? name_of(dialect.id_prefix, salt_, number) : origin.id;
+  std::string id = origin.id.empty() ? name_of(dialect.id_prefix, salt_text_, number) : origin.id;
   // A background response may be made again by the next process. Then it is to be the same, so that
   // who reads its stream goes on where it was: its draws and names follow from its id.
   const uint64_t seed = codec.response.background ? metrics::scattered_id(hash_of(id), 0)
@@ -152,11 +160,12 @@ core::Result<MadeRequest> RequestMaker::make(const Dialect& dialect, std::string
   std::vector<types::TokenId> prompt_ids;
   if (codec.extension.return_token_ids) prompt_ids = made.prompt;
   out.prompt.prompt_tokens = static_cast<uint32_t>(made.prompt.size());
+  out.requests.reserve(n);
+  for (uint32_t choice = 0; choice + 1 < n; ++choice) out.requests.push_back(made);
+  out.requests.push_back(std::move(made));
   for (uint32_t choice = 0; choice < n; ++choice) {
-    types::Request one = choice + 1 == n ? std::move(made) : made;
-    one.id = static_cast<types::RequestId>(number + choice);
-    one.sampling.stream = choice;
-    out.requests.push_back(std::move(one));
+    out.requests[choice].id = static_cast<types::RequestId>(number + choice);
+    out.requests[choice].sampling.stream = choice;
   }
   if (codec.server_tools.any()) {
     out.rounds = tool_rounds(codec, options, view, out.requests.front(), scripted_by_file);

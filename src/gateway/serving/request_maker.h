@@ -94,6 +94,7 @@ class RequestMaker {
   const types::EnginePort& engine_;
   ScriptFile* script_file_;
   const uint64_t salt_;
+  const std::string salt_text_;  // in hexadecimal, a part of every name
   std::atomic<uint64_t> next_number_{1};
 };
 
