@@ -93,6 +93,17 @@ void flatten(const toml::table& table, const std::string& prefix,
   }
 }
 
+// A reader that takes what `parse` takes from `low` on.
+template <typename T>
+auto at_least(bool (*parse)(std::string_view, T&), T& field, T low) {
+  return [parse, &field, low](std::string_view text) {
+    T value = 0;
+    if (!parse(text, value) || value < low) return false;
+    field = value;
+    return true;
+  };
+}
+
 core::Status joined(const std::vector<std::string>& mistakes) {
   if (mistakes.empty()) return {};
   return core::Error{core::Code::kInvalidRequest, fmt::format("{}", fmt::join(mistakes, "\n")), {}};
@@ -196,12 +207,7 @@ void OptionTable::bytes(std::string name, uint64_t& field, std::string help, uin
   std::string expects = "a size such as 8GiB, 100MB or 4096";
   if (low > 0) expects += fmt::format(", at least {}", low);
   options_.push_back({std::move(name), Option::Kind::kBytes, std::move(help),
-                      [&field, low](std::string_view text) {
-                        uint64_t value = 0;
-                        if (!parse_bytes(text, value) || value < low) return false;
-                        field = value;
-                        return true;
-                      },
+                      at_least(parse_bytes, field, low),
                       [&field] { return fmt::format("{}", field); }, std::move(expects)});
 }
 
@@ -209,12 +215,7 @@ void OptionTable::millis(std::string name, int64_t& field_ms, std::string help, 
   std::string expects = "a time such as 30s, 250ms or 2m";
   if (low_ms > 0) expects += fmt::format(", at least {}ms", low_ms);
   options_.push_back({std::move(name), Option::Kind::kMillis, std::move(help),
-                      [&field_ms, low_ms](std::string_view text) {
-                        int64_t value = 0;
-                        if (!parse_millis(text, value) || value < low_ms) return false;
-                        field_ms = value;
-                        return true;
-                      },
+                      at_least(parse_millis, field_ms, low_ms),
                       [&field_ms] { return fmt::format("{}", field_ms); }, std::move(expects)});
 }
 
