@@ -24,8 +24,7 @@ Decoder::Decoder(const ParsePlan& plan, DecoderSink& sink, Options options)
   } else if (plan.starts_in_tool_calls) {
     block_open_ = true;
     enter(Stage::kCalls);
-  } else if (plan.stage == StartStage::kReasoning ||
-             plan.stage == StartStage::kReasoningContinuation) {
+  } else if (begins_in_reasoning(plan.stage)) {
     enter(Stage::kReasoning, plan.stage == StartStage::kReasoning);
   } else {
     enter(Stage::kAnswer, plan.stage == StartStage::kAnswer);

@@ -18,6 +18,11 @@ enum class StartStage : uint8_t {
   kContentContinuation,    // ... in the client's answer after reasoning
 };
 
+// Does the output begin inside a think section?
+constexpr bool begins_in_reasoning(StartStage stage) {
+  return stage == StartStage::kReasoning || stage == StartStage::kReasoningContinuation;
+}
+
 enum class ToolKind : uint8_t {
   kFunction,
   kCustom,      // free text: one string parameter `input`

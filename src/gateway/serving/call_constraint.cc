@@ -88,9 +88,7 @@ types::Constraint make_call_constraint(const recipe::CodecRequest& request,
   out.text += ']';
   if (has_format) append_format(out.text, request.format);
   out.text += '}';
-  const bool reasons = request.parse.stage == recipe::StartStage::kReasoning ||
-                       request.parse.stage == recipe::StartStage::kReasoningContinuation;
-  if (reasons) out.begins_after = recipe::kThinkClose;
+  if (recipe::begins_in_reasoning(request.parse.stage)) out.begins_after = recipe::kThinkClose;
   out.marker = recipe::kDsml;
   out.on_marker = begins == "marker";
   out.path = "tools";

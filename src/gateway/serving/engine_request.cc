@@ -36,12 +36,6 @@ types::SamplingParams sampling_of(const recipe::CodecRequest& request, uint64_t 
   return to;
 }
 
-// Does the output begin inside a think section?
-bool reasons(recipe::StartStage stage) {
-  return stage == recipe::StartStage::kReasoning ||
-         stage == recipe::StartStage::kReasoningContinuation;
-}
-
 }  // namespace
 
 types::ScriptPlay make_script_play(std::string_view text, uint32_t step, std::string_view finish,
@@ -112,7 +106,7 @@ core::Result<types::Request> make_engine_request(const recipe::CodecRequest& req
   out.want_timings = extension.timings;
   out.deadline = engine.deadline;
   if (engine.end_token >= 0) out.end_tokens = {engine.end_token};
-  if (request.sampling.thinking_budget && reasons(request.parse.stage)) {
+  if (request.sampling.thinking_budget && recipe::begins_in_reasoning(request.parse.stage)) {
     const types::TokenId end = engine.tokenizer->id_of(recipe::kThinkClose);
     if (end < 0) {
       return refused("the model's vocabulary has no token that ends its thinking",

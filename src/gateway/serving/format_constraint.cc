@@ -17,11 +17,7 @@ types::Constraint make_format_constraint(const recipe::CodecRequest& request) {
   }
   out.text = format.text;
   out.path = format.path;
-  const recipe::StartStage stage = request.parse.stage;
-  if (stage == recipe::StartStage::kReasoning ||
-      stage == recipe::StartStage::kReasoningContinuation) {
-    out.begins_after = recipe::kThinkClose;
-  }
+  if (recipe::begins_in_reasoning(request.parse.stage)) out.begins_after = recipe::kThinkClose;
   const auto& messages = request.conversation.messages;
   if (!messages.empty() && messages.back().prefix) {
     for (const recipe::Part& part : messages.back().content) out.begun += part.text;

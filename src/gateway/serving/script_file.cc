@@ -147,8 +147,7 @@ std::optional<recipe::Extension::Script> ScriptFile::match(const recipe::CodecRe
     const Line& line = entry->line;
     if (!holds(line, request, api, tail)) continue;
     if (line.times > 0 && entry->n_used.fetch_add(1) >= line.times) continue;
-    const bool thinks = request.parse.stage == recipe::StartStage::kReasoning ||
-                        request.parse.stage == recipe::StartStage::kReasoningContinuation;
+    const bool thinks = recipe::begins_in_reasoning(request.parse.stage);
     recipe::Extension::Script script;
     script.text = thinks ? line.reasoning + "</think>" + line.text : line.text;
     script.step = line.step;
