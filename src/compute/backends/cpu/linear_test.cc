@@ -199,6 +199,23 @@ class Packed {
   PackedLinear orders_[2];
 };
 
+// The first `rows` rows of x times all `n` rows of w.
+std::vector<float> products(const Program& program, const Packed& w, const void* x,
+                            int64_t x_stride, int rows, int64_t n) {
+  std::vector<float> y(static_cast<size_t>(rows * n), NAN);
+  auto temp = scratch();
+  const RowGroup all{0, 0, rows};
+  const LinearCall call{.weights = w.of(program),
+                        .x = x,
+                        .x_stride = x_stride,
+                        .y = y.data(),
+                        .y_stride = n,
+                        .y_type = OutputType::kF32,
+                        .groups = {&all, 1}};
+  linear(program.kernels, call, {0, linear_units(call)}, temp.data());
+  return y;
+}
+
 TEST(Linear, EveryLevelAndRowCountGivesTheBitsOfTheContract) {
   Random random(1);
   for (const WeightFormat format : kFormats) {
@@ -210,19 +227,9 @@ TEST(Linear, EveryLevelAndRowCountGivesTheBitsOfTheContract) {
       for (int64_t r = 0; r < 65; ++r) {
         for (int64_t c = 0; c < n; ++c) expected.push_back(contract(m, c, x, r));
       }
-      auto temp = scratch();
       for (const Program& program : programs()) {
         for (const int rows : {1, 2, 3, 4, 5, 7, 8, 9, 31, 64, 65}) {
-          std::vector<float> y(static_cast<size_t>(rows * n), NAN);
-          const RowGroup all{0, 0, rows};
-          const LinearCall call{.weights = w.of(program),
-                                .x = x.data(format),
-                                .x_stride = x.stride,
-                                .y = y.data(),
-                                .y_stride = n,
-                                .y_type = OutputType::kF32,
-                                .groups = {&all, 1}};
-          linear(program.kernels, call, {0, linear_units(call)}, temp.data());
+          const auto y = products(program, w, x.data(format), x.stride, rows, n);
           ASSERT_EQ(0, std::memcmp(y.data(), expected.data(), y.size() * 4))
               << program.name << " format " << static_cast<int>(format) << " n " << n << " k " << k
               << " rows " << rows;
@@ -289,19 +296,9 @@ TEST(Linear, BlocksOfActivationsOfEveryKindGiveTheBitsOfTheContract) {
     for (int64_t r = 0; r < 9; ++r) {
       for (int64_t c = 0; c < n; ++c) expected.push_back(contract(m, c, x, r));
     }
-    auto temp = scratch();
     for (const Program& program : programs()) {
       for (const int rows : {1, 2, 9}) {
-        std::vector<float> y(static_cast<size_t>(rows * n));
-        const RowGroup all{0, 0, rows};
-        const LinearCall call{.weights = w.of(program),
-                              .x = x.bf16.data(),
-                              .x_stride = x.stride,
-                              .y = y.data(),
-                              .y_stride = n,
-                              .y_type = OutputType::kF32,
-                              .groups = {&all, 1}};
-        linear(program.kernels, call, {0, linear_units(call)}, temp.data());
+        const auto y = products(program, w, x.bf16.data(), x.stride, rows, n);
         for (size_t i = 0; i < y.size(); ++i) {
           ASSERT_EQ(y[i], expected[i]) << program.name << " row " << i / n << " column " << i % n;
         }
