@@ -173,7 +173,9 @@ void Service::handle(std::shared_ptr<http::Exchange> exchange) {
             : (!open && keys_ != nullptr && !keys_->tenant_of(request))) {
     http::Response response = error_response(
         401, request.path,
-        admin ? "the admin paths answer with the admin token, or on loopback if there is none"
+        admin ? "the admin paths answer with the admin token (--admin-token-file); without one to "
+                "programs of "
+                "this machine only, which ask by a loopback name and through no proxy"
               : "an API key is needed: send Authorization: Bearer KEY or x-api-key: KEY");
     response.headers.push_back({"WWW-Authenticate", "Bearer, Basic realm=\"hadal\""});
     exchange->respond(std::move(response));
