@@ -140,12 +140,12 @@ __device__ void consume(const Call& call, const Fp8Job& job, Ring<Shape<F>>& rin
   constexpr int kPieces = kFp8TileRows / 64;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, c = lane % 4;
   const int strip = min(warp, job.n_strips - 1);
-  const uint32_t table = S::kFp4 ? shared_address(ring.shared + S::kTableAt) +
+  const uint32_t table = S::kFp4 ? shared_address(ring.stages + S::kTableAt) +
                                        (kFp4Powers - 1 - call.w.top_field[job.group]) * 8
                                  : 0;
   float total[kPieces][32] = {};
   for (int window = 0; window < call.n_windows; ++window) {
-    barrier_wait(ring.full(ring.at), ring.phase);
+    barrier_wait(ring.full + ring.at, ring.phase);
     const uint8_t* stage = ring.stage();
     const uint32_t x = shared_address(stage + S::kRowsAt);
     const float* scales = reinterpret_cast<const float*>(stage + S::kScalesAt) + c * 2;
@@ -163,7 +163,7 @@ __device__ void consume(const Call& call, const Fp8Job& job, Ring<Shape<F>>& rin
         multiply_add<32, !S::kFp4>(rows, scales + piece * 64, power, a, total[piece]);
       }
     }
-    if (lane == 0) barrier_arrive(ring.empty(ring.at));
+    if (lane == 0) barrier_arrive(ring.empty + ring.at);
     ring.next();
   }
   if (warp >= job.n_strips) return;
@@ -194,8 +194,8 @@ __global__ void __launch_bounds__(kThreads, 1) wide_fp8_kernel(const __grid_cons
   Ring<S> ring(shared);
   if (threadIdx.x == 0) {
     for (int i = 0; i < S::kStages; ++i) {
-      barrier_init(ring.full(i), S::kFp4 ? 1 : 2);
-      barrier_init(ring.empty(i), kConsumers / 32);
+      barrier_init(ring.full + i, S::kFp4 ? 1 : 2);
+      barrier_init(ring.empty + i, kConsumers / 32);
     }
     barrier_init_done();
   }

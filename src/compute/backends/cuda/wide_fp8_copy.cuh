@@ -3,6 +3,7 @@
 #include "compute/backends/cuda/async_copy.cuh"
 #include "compute/backends/cuda/fp8_places.h"
 #include "compute/backends/cuda/packed.h"
+#include "compute/backends/cuda/ring.cuh"
 #include "compute/backends/cuda/wide_jobs.h"
 
 // What a block of wide_fp8.cu has in shared memory, and the warps that bring it there.
@@ -64,26 +65,6 @@ __device__ inline Fp8Job job_at(const Call& call, int64_t index) {
   return {tile.group, tile.first, tile.n_rows, strip, fewer(kFp8Strips, call.w.n_strips - strip)};
 }
 
-template <class S>
-struct Ring {
-  uint8_t* shared;
-  int at = 0;
-  uint32_t phase = 0;
-
-  __device__ explicit Ring(uint8_t* memory) : shared(memory) {}
-  __device__ uint64_t* full(int stage) const {
-    return reinterpret_cast<uint64_t*>(shared + S::kBarriersAt) + stage;
-  }
-  __device__ uint64_t* empty(int stage) const { return full(S::kStages + stage); }
-  __device__ uint8_t* stage() const { return shared + at * S::kStageBytes; }
-  __device__ void next() {
-    if (++at == S::kStages) {
-      at = 0;
-      phase ^= 1;
-    }
-  }
-};
-
 // The bytes of a window of every strip, window after window: in kFp8Tile with heads of slices
 // between blocks.
 template <WeightFormat F>
@@ -123,8 +104,8 @@ __device__ void copy_job(const Call& call, const Fp8Job& job, int role, Ring<Sha
   WindowWalk<F> walk;
   for (int window = 0; window < call.n_windows; ++window) {
     walk.to_window(call.w, window);
-    barrier_wait(ring.empty(ring.at), ring.phase ^ 1);
-    uint64_t* full = ring.full(ring.at);
+    barrier_wait(ring.empty + ring.at, ring.phase ^ 1);
+    uint64_t* full = ring.full + ring.at;
     if (lead && role == 0) {
       barrier_arrive_expect(full,
                             job.n_strips * walk.bytes + tiles * (kRowTileBytes + kRowTileScales));
@@ -166,12 +147,12 @@ __device__ inline void inform_job(const Call& call, const Fp8Job& job,
   for (int window = 0; window < call.n_windows; ++window) {
     const uint32_t field_now = field, gap_now = gap;
     if (window + 1 < call.n_windows) look(window + 1);
-    barrier_wait(ring.empty(ring.at), ring.phase ^ 1);
+    barrier_wait(ring.empty + ring.at, ring.phase ^ 1);
     uint8_t* info = ring.stage() + S::kInfoAt + lane / 4 * 16 + i;
     info[0] = static_cast<uint8_t>(field_now);
     info[4] = static_cast<uint8_t>(gap_now);
     __syncwarp();
-    if (lane == 0) barrier_arrive(ring.full(ring.at));
+    if (lane == 0) barrier_arrive(ring.full + ring.at);
     ring.next();
   }
 }
