@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "compute/backends/cuda/list_jobs.h"
 #include "compute/backends/cuda/thin_plan.h"
 #include "compute/backends/cuda/wide_jobs.h"
 
@@ -191,6 +192,49 @@ TEST(WideJobs, ChoiceForReleasedMatrices) {
       if (!choose(1, outputs, rows).split) continue;
       EXPECT_LE(uint64_t{8} * 4 * static_cast<uint64_t>(rows) * static_cast<uint64_t>(outputs),
                 kWideSliceBytes);
+    }
+  }
+}
+
+TEST(ListJobs, BlocksTakeEveryStripOnceAndEqualBytes) {
+  constexpr int64_t kWeight = 2 * kListStrips;
+  for (const int32_t of_tile : {1, 5, 16, 17, 288, 320}) {
+    for (const int32_t tiles : {0, 1, 6, 48, 244, 400}) {
+      for (const int64_t shared : {0, 1, 18, 20, 288}) {
+        for (const int64_t blocks : {1, 7, 132}) {
+          const int64_t routed = int64_t{of_tile} * tiles;
+          std::vector<int> seen(static_cast<size_t>(routed));
+          int64_t before = 0, heaviest = 0;
+          for (int64_t b = 0; b < blocks; ++b) {
+            ListWalk walk(of_tile, list_begin(shared, kWeight, routed, b, blocks),
+                          list_begin(shared, kWeight, routed, b + 1, blocks));
+            ASSERT_EQ(walk.at, before);
+            ASSERT_LE(walk.at, walk.end);
+            before = walk.end;
+            heaviest =
+                std::max(heaviest, walk.end - walk.at +
+                                       kWeight * (shared * (b + 1) / blocks - shared * b / blocks));
+            int32_t tile = -1;
+            for (; !walk.done(); walk.next()) {
+              if (walk.enter()) {
+                ASSERT_GT(walk.tile, tile) << "a tile's jobs are neighbours";
+                tile = walk.tile;
+              }
+              ASSERT_GT(walk.n_strips(), 0);
+              ASSERT_LE(walk.n_strips(), kListStrips);
+              ASSERT_LE(walk.first_strip() + walk.n_strips(), of_tile);
+              for (int32_t s = 0; s < walk.n_strips(); ++s)
+                ++seen[static_cast<size_t>(walk.tile * of_tile + walk.first_strip() + s)];
+            }
+          }
+          ASSERT_EQ(before, routed);
+          for (const int n : seen) ASSERT_EQ(n, 1) << of_tile << " x " << tiles;
+          const int64_t total = kWeight * shared + routed;
+          if (total / blocks >= kWeight * ((shared + blocks - 1) / blocks)) {
+            EXPECT_LE(heaviest, total / blocks + 2) << of_tile << " x " << tiles << ", " << shared;
+          }
+        }
+      }
     }
   }
 }

@@ -13,7 +13,7 @@ using ops::WeightFormat;
 // have so many rows that the tensor cores bind them.
 constexpr int32_t kMostRows = 1024;
 
-ListCall call_of(const WideProduct& p, int32_t strips) {
+ListCall call_of(const WideProduct& p) {
   ListCall call = {};
   call.w = p.weight->view();
   call.x = p.x;
@@ -21,24 +21,11 @@ ListCall call_of(const WideProduct& p, int32_t strips) {
   call.tiles = p.tiles;
   call.n_tiles = p.n_tiles;
   call.space = {call.w.n_groups, call.w.n_strips, p.n_rows, false};
-  call.strips = strips;
   call.y = p.y;
   call.y_stride = p.y_stride;
   call.paired =
       call.w.n % 2 == 0 && p.y_stride % 2 == 0 && reinterpret_cast<uintptr_t>(p.y) % 4 == 0;
   return call;
-}
-
-template <int kSharedBlocks, int kRoutedBlocks>
-void launch(const ListCall& one, const ListCall& two, int64_t max_jobs, const Gpu& gpu,
-            cudaStream_t stream) {
-  using S = ListShape<WeightFormat::kFp8Tile, kSharedBlocks>;
-  using T = ListShape<WeightFormat::kFp4Row, kRoutedBlocks, S::kStageBytes>;
-  const auto grid = static_cast<unsigned>(std::clamp<int64_t>(max_jobs, 1, gpu.sm_count));
-  cudaFuncSetAttribute(lists_kernel<S, T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                       S::kSharedBytes);
-  launch_overlapped(lists_kernel<S, T>, dim3(grid), dim3(kListThreads), S::kSharedBytes, stream,
-                    one, two);
 }
 
 }  // namespace
@@ -51,17 +38,15 @@ bool lists_fit(const WideProduct& shared, const WideProduct& routed) {
 void launch_lists(const WideProduct& shared, const WideProduct& routed, const Gpu& gpu,
                   cudaStream_t stream) {
   HADAL_CHECK(shared.y != nullptr && routed.y != nullptr, "experts give bf16");
-  // A strip of FP8 has the bytes of two of FP4.
-  const ListCall one = call_of(shared, kListStrips / 2), two = call_of(routed, kListStrips);
-  const int64_t max_jobs = count_wide_jobs(one.space, one.strips) +
-                           int64_t{routed.max_tiles} * strip_jobs(two.w.n_strips, two.strips);
-  // Stages that divide the slices of the released matrices (20 blocks up, 9 down).
-  const auto divides = [&](int blocks) { return two.w.n_blocks % (kSlices * blocks) == 0; };
-  if (!divides(5) && divides(3)) {
-    launch<3, 3>(one, two, max_jobs, gpu, stream);
-  } else {
-    launch<4, 5>(one, two, max_jobs, gpu, stream);
-  }
+  HADAL_CHECK(shared.weight->view().n_groups == 1, "there is one shared expert");
+  const ListCall one = call_of(shared), two = call_of(routed);
+  const int64_t max_jobs = count_wide_jobs(one.space, kListStrips) +
+                           int64_t{routed.max_tiles} * strip_jobs(two.w.n_strips, kListStrips);
+  const auto grid = static_cast<unsigned>(std::clamp<int64_t>(max_jobs, 1, gpu.sm_count));
+  constexpr auto kernel =
+      lists_kernel<ListShape<WeightFormat::kFp8Tile>, ListShape<WeightFormat::kFp4Row>>;
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kListSharedBytes);
+  launch_overlapped(kernel, dim3(grid), dim3(kListThreads), kListSharedBytes, stream, one, two);
 }
 
 }  // namespace hadal::cuda
