@@ -196,6 +196,32 @@ TEST(WideJobs, ChoiceForReleasedMatrices) {
   }
 }
 
+TEST(TileCut, TilesCoverAnExpertsRowsEvenlyAndKeepToTheirClass) {
+  for (const int32_t most : {64, 192, 256}) {
+    for (int32_t rows = 0; rows < 6000; rows += rows < 600 ? 1 : 37) {
+      const TileCut cut(rows, most);
+      ASSERT_EQ(cut.n_tiles, (rows + most - 1) / most);
+      int32_t at = 0;
+      for (int32_t i = 0; i < cut.n_tiles; ++i) {
+        ASSERT_EQ(cut.first(i), at);
+        ASSERT_EQ(at % 8, 0);
+        ASSERT_GT(cut.rows(i), 0) << rows << " rows, tile " << i;
+        ASSERT_LE(cut.rows(i), cut.most_rows());
+        at += cut.rows(i);
+      }
+      ASSERT_EQ(at, rows);
+      ASSERT_LE(cut.most_rows(), most);
+      if (most == kLongTileRows && rows > 0) {
+        const int c = tile_class(cut.most_rows());
+        ASSERT_LE(cut.most_rows(), kTileClassRows[c]);
+        if (c + 1 < kTileClasses) {
+          ASSERT_GT(cut.most_rows(), kTileClassRows[c + 1]);
+        }
+      }
+    }
+  }
+}
+
 TEST(ListJobs, BlocksTakeEveryStripOnceAndEqualBytes) {
   constexpr int64_t kWeight = 2 * kListStrips;
   for (const int32_t of_tile : {1, 5, 16, 17, 288, 320}) {

@@ -3,11 +3,11 @@
 #include "base/core/check.h"
 #include "compute/backends/cuda/async_copy.cuh"
 #include "compute/backends/cuda/big.h"
+#include "compute/backends/cuda/big_boxes.cuh"
 #include "compute/backends/cuda/big_store.cuh"
 #include "compute/backends/cuda/big_wgmma.cuh"
 #include "compute/backends/cuda/fragments.cuh"
 #include "compute/backends/cuda/ring.cuh"
-#include "compute/backends/cuda/tile_map.h"
 
 // Products of many rows. A block goes through jobs of kRows rows by 128 outputs: one warp brings
 // weights and rows to a ring of stages in shared memory; each of two warpgroups turns the weights
@@ -54,42 +54,6 @@ struct Call {
   int64_t y_stride;
   bool aligned;
 };
-
-__device__ __forceinline__ uint32_t cluster_rank() {
-  uint32_t rank;
-  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return rank;
-}
-__device__ __forceinline__ void cluster_sync() {
-  asm volatile(
-      "barrier.cluster.arrive.release.aligned;\n"
-      "barrier.cluster.wait.acquire.aligned;" ::
-          : "memory");
-}
-// The box at byte `at` of row `row`, to the same place in every block of `mask` if there are
-// several, completing on the barrier of each.
-__device__ __forceinline__ void copy_box(void* to, const CUtensorMap& map, int at, int row,
-                                         uint64_t* barrier) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
-      "[%0], [%1, {%2, %3}], [%4];" ::"r"(shared_address(to)),
-      "l"(&map), "r"(at / kMapUnit), "r"(row), "r"(shared_address(barrier))
-      : "memory");
-}
-__device__ __forceinline__ void copy_box_to_all(void* to, const CUtensorMap& map, int at, int row,
-                                                uint64_t* barrier, uint16_t mask) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-      ".multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(shared_address(to)),
-      "l"(&map), "r"(at / kMapUnit), "r"(row), "r"(shared_address(barrier)), "h"(mask)
-      : "memory");
-}
-
-// Blocks of the stage at block `block` of a slice of `n`: 2, but 1 at the beginning of a slice of
-// an odd number, where no products are in flight that a shorter stage could hold up.
-__device__ __forceinline__ int stage_blocks(int block, int n) {
-  return block == 0 && n % 2 != 0 ? 1 : 2;
-}
 
 // The thread that brings a job's stages.
 template <WeightFormat F, int kRows>

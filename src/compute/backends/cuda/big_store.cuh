@@ -46,7 +46,7 @@ __device__ __forceinline__ void store_plain(const BigResult& r, const float (&su
 template <int kRows>
 __device__ __forceinline__ void store_rows(const BigResult& r, const float (&sum)[kRows / 2],
                                            uint8_t* shared, int barrier, int warp, int lane) {
-  static_assert(kRows % (2 * kStoreRows) == 0, "both turns' memory is used alike by every job");
+  static_assert(kRows % kStoreRows == 0);
 #pragma unroll
   for (int part = 0; part < kRows / kStoreRows; ++part) {
     uint8_t* rows = shared + part % 2 * (kStoreRows * kStorePitch);
@@ -72,6 +72,9 @@ __device__ __forceinline__ void store_rows(const BigResult& r, const float (&sum
         *reinterpret_cast<uint4*>(r.y + at * r.stride + column) = v;
     }
   }
+  // With an odd number of parts the next job begins with the memory that this one ends with.
+  if constexpr (kRows / kStoreRows % 2 != 0)
+    asm volatile("bar.sync %0, 128;" ::"r"(barrier) : "memory");
 }
 
 }  // namespace hadal::cuda

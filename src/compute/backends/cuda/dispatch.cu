@@ -61,15 +61,29 @@ __global__ void __launch_bounds__(kThreads) dispatch_kernel(Call call) {
   __syncthreads();
   const int mine = tid < call.n_experts ? count[tid] : 0;
   const int padded = (mine + 7) / 8 * 8;
-  const int tiles = (mine + kTile - 1) / kTile;
+  const TileCut cut(mine, kTile);
   int2 totals;  // places, tiles
-  const int2 before = block_scan(make_int2(padded, tiles), partial, totals);
-  const int first = before.x, first_tile = before.y, total = totals.x;
+  const int2 before = block_scan(make_int2(padded, cut.n_tiles), partial, totals);
+  const int first = before.x, total = totals.x;
+  int first_tile = before.y;
+  if (call.out.class_ends != nullptr) {
+    int end = 0;
+#pragma unroll 1
+    for (int c = 0; c < kTileClasses; ++c) {
+      const int of_class = tile_class(cut.most_rows()) == c ? cut.n_tiles : 0;
+      int2 class_totals;
+      __syncthreads();  // `partial` is read before it is written again
+      const int2 below = block_scan(make_int2(of_class, 0), partial, class_totals);
+      if (of_class > 0) first_tile = end + below.x;
+      end += class_totals.x;
+      if (tid == 0) call.out.class_ends[c] = end;
+    }
+  }
   if (tid < call.n_experts) {
     count[tid] = first;
     for (int i = mine; i < padded; ++i) call.out.row[first + i] = kNoRow;
-    for (int i = 0; i < tiles; ++i)
-      call.out.tiles[first_tile + i] = {tid, first + i * kTile, min(kTile, mine - i * kTile)};
+    for (int i = 0; i < cut.n_tiles; ++i)
+      call.out.tiles[first_tile + i] = {tid, first + cut.first(i), cut.rows(i)};
   }
   if (tid == 0) *call.out.n_tiles = totals.y;
   for (int i = total + tid; i < call.max_places; i += kThreads) call.out.row[i] = kUnusedRow;
@@ -118,7 +132,6 @@ void launch_dispatch(const int32_t* expert, int64_t expert_stride, const float* 
                      int64_t weight_stride, int32_t n_rows, int32_t top_k, int32_t n_experts,
                      int32_t tile_rows, const Dispatch& out, cudaStream_t stream) {
   HADAL_CHECK(n_experts <= kMaxExperts, "more experts than a block has threads");
-  HADAL_CHECK(tile_rows == kTileRows || tile_rows == kFp8TileRows, "tiles of other rows");
   Call call = {};
   call.expert = expert;
   call.expert_stride = expert_stride;
@@ -130,8 +143,14 @@ void launch_dispatch(const int32_t* expert, int64_t expert_stride, const float* 
   call.max_places = static_cast<int32_t>(max_places(call.n, n_experts));
   call.out = out;
   const int bytes = (kWarps + 1) * n_experts * 4;
-  const auto kernel =
-      tile_rows == kTileRows ? dispatch_kernel<kTileRows> : dispatch_kernel<kFp8TileRows>;
+  auto* kernel = dispatch_kernel<kTileRows>;
+  if (tile_rows == kLongTileRows) {
+    kernel = dispatch_kernel<kLongTileRows>;
+  } else if (tile_rows == kFp8TileRows) {
+    kernel = dispatch_kernel<kFp8TileRows>;
+  } else {
+    HADAL_CHECK(tile_rows == kTileRows, "tiles of other rows");
+  }
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   launch_overlapped(kernel, dim3(1), dim3(kThreads), static_cast<size_t>(bytes), stream, call);
 }

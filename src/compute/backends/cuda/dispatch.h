@@ -18,10 +18,13 @@ struct Dispatch {
   int32_t* place = nullptr;  // [T, top_k] place of a choice
   RowTile* tiles = nullptr;  // [max_row_tiles] up to tile_rows rows of one expert
   int32_t* n_tiles = nullptr;
+  // [kTileClasses], or null. Where tiles of a class end in `tiles`, which are then in the order of
+  // classes; otherwise by expert.
+  int32_t* class_ends = nullptr;
 };
 
 // expert [T, top_k] (stride elements between rows), each id below n_experts <= kMaxExperts.
-// tile_rows: kTileRows, or kFp8TileRows (fp8_places.h).
+// tile_rows: kTileRows, kLongTileRows or kFp8TileRows (fp8_places.h).
 inline constexpr int32_t kMaxExperts = 1024;
 void launch_dispatch(const int32_t* expert, int64_t expert_stride, const float* weight,
                      int64_t weight_stride, int32_t n_rows, int32_t top_k, int32_t n_experts,

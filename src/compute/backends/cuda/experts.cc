@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include "base/core/check.h"
+#include "compute/backends/cuda/big.h"
+#include "compute/backends/cuda/big_list.h"
 #include "compute/backends/cuda/dispatch.h"
 #include "compute/backends/cuda/expert_rows.h"
 #include "compute/backends/cuda/fp8_rows.h"
@@ -45,6 +47,7 @@ struct Areas {
     list.tiles = static_cast<RowTile*>(
         take(max_row_tiles(choices, n_experts) * static_cast<int64_t>(sizeof(RowTile))));
     list.n_tiles = static_cast<int32_t*>(take(4));
+    list.class_ends = static_cast<int32_t*>(take(kTileClasses * 4));
     slices = static_cast<float*>(take(kWideSliceBytes));
     x = static_cast<uint16_t*>(take(all * d_hidden * 2));
     up = static_cast<uint16_t*>(take(all * 2 * d_inter * 2));
@@ -52,10 +55,22 @@ struct Areas {
   }
 };
 
-void multiply(const WideProduct& shared, const WideProduct& routed, const Gpu& gpu,
-              cudaStream_t stream) {
-  if (lists_fit(shared, routed)) return launch_lists(shared, routed, gpu, stream);
-  launch_wide(shared, gpu, stream);
+// Many rows: tiles of up to kLongTileRows rows, by class.
+bool takes_long_tiles(const CudaExperts& e, const WideProduct& shared, const WideProduct& routed,
+                      const Gpu& gpu) {
+  return !lists_fit(shared, routed) && big_list_fits(e.up, gpu) && big_list_fits(e.down, gpu);
+}
+
+void multiply(const WideProduct& shared, const WideProduct& routed, const int32_t* class_ends,
+              int64_t n_places, const Gpu& gpu, cudaStream_t stream) {
+  if (class_ends == nullptr && lists_fit(shared, routed))
+    return launch_lists(shared, routed, gpu, stream);
+  if (big_fits(*shared.weight, shared.n_rows, gpu)) {
+    launch_big(shared, gpu, stream);
+  } else {
+    launch_wide(shared, gpu, stream);
+  }
+  if (class_ends != nullptr) return launch_big_list(routed, class_ends, n_places, gpu, stream);
   launch_wide(routed, gpu, stream);
 }
 
@@ -78,9 +93,11 @@ void launch_fp8_experts(const ops::MoeArgs& args, const CudaExperts& experts, co
   const int64_t all = at.n_places + (rows + 7) / 8 * 8;
   auto* x = reinterpret_cast<uint8_t*>(at.x);
   auto* act = reinterpret_cast<uint8_t*>(at.act);
+  Dispatch list = at.list;
+  list.class_ends = nullptr;
   launch_dispatch(args.expert.data, args.expert.stride, args.weight.data, args.weight.stride,
                   static_cast<int32_t>(rows), static_cast<int32_t>(top_k), n_experts, kFp8TileRows,
-                  at.list, stream);
+                  list, stream);
   launch_fp8_rows(args.h, at.list.row, all, at.n_places, x, stream);
   Fp8Product routed = {.weight = &experts.up,
                        .x = x,
@@ -179,11 +196,6 @@ void launch_moe_ffn(const ops::MoeArgs& args, ops::Ops::Scratch scratch, const G
                    args.y.stride, stream);
     return;
   }
-  const int64_t all = at.n_places + (rows + 7) / 8 * 8;
-  launch_dispatch(args.expert.data, args.expert.stride, args.weight.data, args.weight.stride,
-                  static_cast<int32_t>(rows), choices, n_experts, kTileRows, at.list, stream);
-  launch_tile_rows(args.h, at.list.row, all, true, at.x, stream);
-
   WideProduct routed;
   routed.weight = &experts.up;
   routed.x = at.x;
@@ -201,7 +213,16 @@ void launch_moe_ffn(const ops::MoeArgs& args, ops::Ops::Scratch scratch, const G
   shared.y = at.up + at.n_places * 2 * inter;
   shared.y_stride = 2 * inter;
   shared.slices = at.slices;
-  multiply(shared, routed, gpu, stream);
+
+  const int64_t all = at.n_places + (rows + 7) / 8 * 8;
+  const bool long_tiles = takes_long_tiles(experts, shared, routed, gpu);
+  Dispatch list = at.list;
+  if (!long_tiles) list.class_ends = nullptr;
+  launch_dispatch(args.expert.data, args.expert.stride, args.weight.data, args.weight.stride,
+                  static_cast<int32_t>(rows), choices, n_experts,
+                  long_tiles ? kLongTileRows : kTileRows, list, stream);
+  launch_tile_rows(args.h, list.row, all, true, at.x, stream);
+  multiply(shared, routed, list.class_ends, at.n_places, gpu, stream);
 
   launch_swiglu(at.up, at.list.weight, at.list.row, at.n_places, all, experts.d_inter, args.limit,
                 at.act, stream);
@@ -217,7 +238,7 @@ void launch_moe_ffn(const ops::MoeArgs& args, ops::Ops::Scratch scratch, const G
   shared.x_columns = inter;
   shared.y = out + at.n_places * hidden;
   shared.y_stride = hidden;
-  multiply(shared, routed, gpu, stream);
+  multiply(shared, routed, list.class_ends, at.n_places, gpu, stream);
   launch_combine(out, at.list.place, choices, at.n_places, rows, experts.d_hidden, args.y.data,
                  args.y.stride, stream);
 }

@@ -16,6 +16,31 @@ struct RowTile {
   int32_t group = 0, first = 0, n_rows = 0;
 };
 inline constexpr int kTileRows = 64;
+
+// An expert's tiles of up to `most` rows: as few as there can be, and as even, in units of 8 rows.
+struct TileCut {
+  int32_t n_rows = 0, n_tiles = 0, octets = 0;
+
+  constexpr TileCut(int32_t rows, int32_t most)
+      : n_rows(rows), n_tiles((rows + most - 1) / most), octets((rows + 7) / 8) {}
+  constexpr int32_t first(int32_t tile) const { return octets * tile / n_tiles * 8; }
+  constexpr int32_t rows(int32_t tile) const {
+    const int32_t end = first(tile + 1);
+    return (end < n_rows ? end : n_rows) - first(tile);
+  }
+  constexpr int32_t most_rows() const {
+    return n_tiles == 0 ? 0 : (octets + n_tiles - 1) / n_tiles * 8;
+  }
+};
+
+// Classes of longer tiles (big_list.h): a tile of class c has up to kTileClassRows[c] rows. Those
+// of one expert are of one class.
+inline constexpr int kTileClasses = 5;
+inline constexpr int32_t kTileClassRows[kTileClasses] = {192, 160, 128, 96, 64};
+inline constexpr int32_t kLongTileRows = 192;
+constexpr int32_t tile_class(int32_t n_rows) {
+  return n_rows > 160 ? 0 : n_rows > 128 ? 1 : n_rows > 96 ? 2 : n_rows > 64 ? 3 : 4;
+}
 inline constexpr int kSuperTiles = 32;  // row tiles whose rows stay in L2 while all weights pass
 
 // Room for the sums of slices where a product has too few outputs to fill the GPU by itself.

@@ -1,0 +1,237 @@
+#include <algorithm>
+#include <type_traits>
+
+#include "base/core/check.h"
+#include "compute/backends/cuda/async_copy.cuh"
+#include "compute/backends/cuda/big_boxes.cuh"
+#include "compute/backends/cuda/big_list.h"
+#include "compute/backends/cuda/big_store.cuh"
+#include "compute/backends/cuda/big_wgmma.cuh"
+#include "compute/backends/cuda/fragments.cuh"
+#include "compute/backends/cuda/ring.cuh"
+
+// The kernel of big.cu for FP4 weights and a list of tiles. A block goes through jobs of a tile by
+// 128 outputs: one thread brings boxes of weights and of 32 rows to a ring of stages; each of two
+// warpgroups turns the weights of 64 outputs to bf16 in registers, once for all rows of the tile,
+// and multiplies. The product is as wide as the tile's class. The two blocks of a
+// cluster have the same tile and bring every other box of rows, to both.
+namespace hadal::cuda {
+namespace {
+
+using ops::WeightFormat;
+
+constexpr int kWarpgroups = 2;
+constexpr int kConsumers = kWarpgroups * 128;
+constexpr int kThreads = kConsumers + 128;  // the copying warp takes a warpgroup's place
+constexpr int kCopyRegisters = 40, kProductRegisters = 232;  // of the 168 a thread starts with
+constexpr int kStrips = kWarpgroups * 4;
+constexpr int kStageBlocks = 2;
+constexpr int kBoxRows = 32;
+constexpr int kBlockBytes = BlockBytes<WeightFormat::kFp4Row>::kBytes;
+
+struct Shape {
+  static constexpr int kRowsAt = kStrips * kStageBlocks * kBlockBytes;
+  static constexpr int kStageBytes = kRowsAt + kLongTileRows / 8 * kStageBlocks * 512;
+  static constexpr int kStages = 7;
+  static constexpr int kStoreAt = kStages * kStageBytes;
+  static constexpr int kBarriersAt = kStoreAt + kWarpgroups * kStoreBytes;
+  static constexpr int kSharedBytes = kBarriersAt + 2 * kStages * 8;
+  static_assert(kRowsAt % 128 == 0 && kStageBytes % 128 == 0, "boxes and core matrices");
+  static_assert(kSharedBytes <= 227 << 10);
+};
+
+struct Call {
+  CUtensorMap weights[kStageBlocks], rows[kStageBlocks];  // boxes of 1 and 2 blocks
+  PackedView w;
+  const RowTile* tiles;       // by class
+  const int32_t* class_ends;  // [kTileClasses]
+  int32_t cluster;
+  int32_t across;  // turns of a cluster over the outputs of a tile
+  uint16_t* y;
+  int64_t y_stride;
+};
+
+// The thread that brings a job's stages.
+__device__ void produce(const Call& call, const RowTile& tile, int first_strip, int rank,
+                        Ring<Shape>& ring) {
+  const PackedView& w = call.w;
+  const int cluster = call.cluster;
+  const int strip = tile.group * w.n_strips + first_strip, row_tile = tile.first / 8;
+  const int n_boxes = (tile.n_rows + kBoxRows - 1) / kBoxRows;
+  for (int slice = 0; slice < kSlices; ++slice) {
+    const int begin = slice_begin(slice, w.n_blocks);
+    const int n_blocks = slice_begin(slice + 1, w.n_blocks) - begin;
+    for (int block = 0; block < n_blocks;) {
+      const int n = stage_blocks(block, n_blocks);
+      const int box_bytes = kBoxRows / 8 * n * 512;
+      barrier_wait(ring.empty + ring.at, ring.phase ^ 1);
+      uint64_t* full = ring.full + ring.at;
+      uint8_t* stage = ring.stage();
+      barrier_arrive_expect(full, n * (kStrips * kBlockBytes) + n_boxes * box_bytes);
+      copy_box(stage, call.weights[n - 1], (begin + block) * kBlockBytes, strip, full);
+      for (int box = rank; box < n_boxes; box += cluster) {
+        uint8_t* rows = stage + Shape::kRowsAt + box * box_bytes;
+        const int at = (begin + block) * 512, row = row_tile + box * (kBoxRows / 8);
+        if (cluster == 1) {
+          copy_box(rows, call.rows[n - 1], at, row, full);
+        } else {
+          copy_box_to_all(rows, call.rows[n - 1], at, row, full,
+                          static_cast<uint16_t>((1 << cluster) - 1));
+        }
+      }
+      ring.next();
+      block += n;
+    }
+  }
+}
+
+// A warpgroup's half of a job of up to kRows rows.
+template <int kRows>
+__device__ __forceinline__ void consume(const Call& call, const RowTile& tile, int first_strip,
+                                        uint8_t* shared, Ring<Shape>& ring) {
+  const PackedView& w = call.w;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  float total[kRows / 2] = {}, sum[kRows / 2];
+  const auto release = [&](int stage) {
+    if (lane < call.cluster) barrier_arrive_at(shared_address(ring.empty + stage), lane);
+  };
+  for (int slice = 0; slice < kSlices; ++slice) {
+    const int n_blocks = slice_begin(slice + 1, w.n_blocks) - slice_begin(slice, w.n_blocks);
+    if (n_blocks == 0) continue;
+    // Block i of a stage of n, which is block `block` of the slice.
+    const auto multiply = [&](int i, int n, int block, uint32_t(&a)[2][4]) {
+      const uint8_t* stage = ring.stage();
+      BlockBytes<WeightFormat::kFp4Row> bytes;
+      bytes.load(stage + (warp * n + i) * kBlockBytes, lane);
+      BlockPairs pairs;
+      bytes.pairs(0, pairs);
+      pairs.operand(0, a[0]);
+      pairs.operand(1, a[1]);
+      const uint32_t rows = shared_address(stage + Shape::kRowsAt) + i * 512;
+      wgmma_fence();
+#pragma unroll
+      for (int s = 0; s < 2; ++s)
+        wgmma_rows(sum, a[s], wgmma_operand(rows + s * 256, n * 512), s > 0 ? 1 : block);
+      wgmma_commit();
+    };
+    int done_stage = -1;  // read, but not free until the products of its last block are complete
+    int block = 0;
+    if (n_blocks % 2 != 0) {
+      uint32_t a[2][4];
+      barrier_wait(ring.full + ring.at, ring.phase);
+      multiply(0, 1, 0, a);
+      done_stage = ring.at;
+      ring.next();
+      block = 1;
+    }
+    for (; block < n_blocks; block += 2) {
+      uint32_t a[2][2][4];
+      barrier_wait(ring.full + ring.at, ring.phase);
+      multiply(0, 2, block, a[0]);
+      wgmma_wait<1>();
+      if (done_stage >= 0) release(done_stage);
+      multiply(1, 2, block + 1, a[1]);
+      wgmma_wait<1>();
+      done_stage = ring.at;
+      ring.next();
+    }
+    wgmma_wait<0>();
+    release(done_stage);
+#pragma unroll
+    for (int i = 0; i < kRows / 2; ++i) total[i] += sum[i];
+  }
+  const float out_scale = w.out_scale[tile.group];
+#pragma unroll
+  for (int i = 0; i < kRows / 2; ++i) total[i] *= out_scale;
+  const int group = warp / 4, first_out = first_strip * kStripRows + group * 64;
+  const BigResult result = {call.y + tile.first * call.y_stride + first_out,
+                            nullptr,
+                            call.y_stride,
+                            tile.n_rows,
+                            w.n - first_out,
+                            true};
+  store_rows<kRows>(result, total, shared + Shape::kStoreAt + group * kStoreBytes, 1 + group,
+                    warp % 4, lane);
+}
+
+__global__ void __launch_bounds__(kThreads, 1) big_list_kernel(const __grid_constant__ Call call) {
+  extern __shared__ __align__(128) uint8_t shared[];
+  Ring<Shape> ring(shared);
+  const int cluster = call.cluster, rank = static_cast<int>(cluster_rank());
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < Shape::kStages; ++i) {
+      barrier_init(ring.full + i, 1);
+      barrier_init(ring.empty + i, kConsumers / 32 * cluster);
+    }
+    barrier_init_done();
+  }
+  cluster_sync();
+  wait_for_previous();
+  let_next_start();
+  const int turns = call.class_ends[kTileClasses - 1] * call.across;
+  const int first = static_cast<int>(blockIdx.x) / cluster;
+  const int step = static_cast<int>(gridDim.x) / cluster;
+  const auto strip_at = [&](int index) { return (index % call.across * cluster + rank) * kStrips; };
+  if (threadIdx.x >= kConsumers) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCopyRegisters));
+    if (threadIdx.x == kConsumers) {
+      for (int index = first; index < turns; index += step)
+        produce(call, call.tiles[index / call.across], strip_at(index), rank, ring);
+    }
+    __syncwarp();
+  } else {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kProductRegisters));
+    int index = first;
+    // One loop for each width: with the widths side by side in one loop the compiler keeps their
+    // sums in memory.
+    const auto consume_class = [&](auto rows, int of) {
+      for (; index < call.class_ends[of] * call.across; index += step)
+        consume<decltype(rows)::value>(call, call.tiles[index / call.across], strip_at(index),
+                                       shared, ring);
+    };
+    consume_class(std::integral_constant<int, kTileClassRows[0]>(), 0);
+    consume_class(std::integral_constant<int, kTileClassRows[1]>(), 1);
+    consume_class(std::integral_constant<int, kTileClassRows[2]>(), 2);
+    consume_class(std::integral_constant<int, kTileClassRows[3]>(), 3);
+    consume_class(std::integral_constant<int, kTileClassRows[4]>(), 4);
+  }
+  cluster_sync();  // no block leaves while another one may still arrive at its barriers
+}
+
+}  // namespace
+
+bool big_list_fits(const Packed& weight, const Gpu& gpu) {
+  return weight.format() == WeightFormat::kFp4Row && weight.view().n % 8 == 0 && gpu.cc_major == 9;
+}
+
+void launch_big_list(const WideProduct& p, const int32_t* class_ends, int64_t x_rows,
+                     const Gpu& gpu, cudaStream_t stream) {
+  HADAL_CHECK(p.tiles != nullptr && p.y != nullptr && p.y_stride % 8 == 0 &&
+                  reinterpret_cast<uintptr_t>(p.y) % 16 == 0,
+              "a list of tiles, rows of bf16 at multiples of 16 bytes");
+  Call call = {};
+  call.w = p.weight->view();
+  const PackedView& w = call.w;
+  call.tiles = p.tiles;
+  call.class_ends = class_ends;
+  const int32_t parts = strip_jobs(w.n_strips, kStrips);
+  call.cluster = parts % 2 == 0 ? 2 : 1;
+  call.across = parts / call.cluster;
+  call.y = p.y;
+  call.y_stride = p.y_stride;
+  const int64_t n_strips = static_cast<int64_t>(w.n_groups) * w.n_strips;
+  for (int n = 1; n <= kStageBlocks; ++n) {
+    call.weights[n - 1] =
+        make_tile_map(w.weight, w.strip_bytes, n_strips, n * kBlockBytes, kStrips);
+    call.rows[n - 1] = make_tile_map(p.x, p.x_columns * 16, x_rows / 8, n * 512, kBoxRows / 8);
+  }
+  const int64_t turns = static_cast<int64_t>(p.max_tiles) * call.across;
+  const auto clusters = std::clamp<int64_t>(turns, 1, gpu.sm_count / call.cluster);
+  cudaFuncSetAttribute(big_list_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                       Shape::kSharedBytes);
+  launch_following(true, static_cast<unsigned>(call.cluster), big_list_kernel,
+                   dim3(static_cast<unsigned>(clusters * call.cluster)), dim3(kThreads),
+                   Shape::kSharedBytes, stream, call);
+}
+
+}  // namespace hadal::cuda
