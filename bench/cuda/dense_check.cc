@@ -290,6 +290,9 @@ void check_all(const Gpu& gpu, bool small) {
   check_linear(bf16, {48}, 64, 2, true, gpu, 124, 40);
   check_moe(fp4, fp8, 8, 2, 256, 128, 70, 8, gpu);
   check_moe(fp4, fp8, 5, 3, 96, 32, 40, 8, gpu);
+  // More rows than lists takes, in tiles of several classes.
+  check_moe(fp4, fp8, 8, 2, 256, 128, 1100, 8, gpu);
+  check_moe(fp4, fp8, 5, 3, 96, 32, 1060, 8, gpu);
   check_moe(bf16, bf16, 4, 1, 64, 96, 20, 8, gpu);
   if (small) return;
   check_linear(fp8, {1280, 512}, 5120, 1, false, gpu);

@@ -1,4 +1,6 @@
+#include "base/core/check.h"
 #include "compute/backends/cuda/async_copy.cuh"
+#include "compute/backends/cuda/channels.cuh"
 #include "compute/backends/cuda/expert_rows.h"
 #include "compute/backends/cuda/staging.cuh"
 
@@ -25,20 +27,25 @@ __global__ void __launch_bounds__(128)
   }
 }
 
-__global__ void __launch_bounds__(256)
+// One thread 8 columns. `wide`: rows of y may be stored in words of 16 bytes.
+__global__ void __launch_bounds__(128)
     combine_kernel(const uint16_t* out, const int32_t* place, int32_t top_k, int64_t n_places,
-                   int64_t n_rows, int32_t d, uint16_t* y, int64_t y_stride) {
-  const int64_t column = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+                   int64_t n_rows, int32_t d, uint16_t* y, int64_t y_stride, bool wide) {
+  const int64_t column = (static_cast<int64_t>(blockIdx.x) * 128 + threadIdx.x) * kUnitChannels;
   wait_for_previous();
   let_next_start();
   if (column >= d) return;
   for (int64_t t = blockIdx.y; t < n_rows; t += gridDim.y) {
-    float sum = 0;
-    for (int32_t j = 0; j < top_k; ++j)
-      sum = __fadd_rn(sum,
-                      bf16_to_float(out[place[t * top_k + j] * static_cast<int64_t>(d) + column]));
-    sum = __fadd_rn(sum, bf16_to_float(out[(n_places + t) * d + column]));
-    y[t * y_stride + column] = bf16_from_float(sum);
+    Channels sum = {};
+    const auto add = [&](int64_t row) {
+      const Channels c = widen(fetch_unit(out + row * d + column, true));
+#pragma unroll
+      for (int i = 0; i < kUnitChannels; ++i) sum.v[i] = __fadd_rn(sum.v[i], c.v[i]);
+    };
+#pragma unroll 4
+    for (int32_t j = 0; j < top_k; ++j) add(place[t * top_k + j]);
+    add(n_places + t);
+    store_unit(y + t * y_stride + column, narrow(sum), wide);
   }
 }
 
@@ -57,9 +64,10 @@ void launch_swiglu(const uint16_t* up, const float* weight, const int32_t* row, 
 
 void launch_combine(const uint16_t* out, const int32_t* place, int32_t top_k, int64_t n_places,
                     int64_t n_rows, int32_t d, uint16_t* y, int64_t y_stride, cudaStream_t stream) {
-  const dim3 grid(static_cast<unsigned>((d + 255) / 256), grid_rows(n_rows));
-  launch_overlapped(combine_kernel, grid, dim3(256), 0, stream, out, place, top_k, n_places, n_rows,
-                    d, y, y_stride);
+  HADAL_CHECK(d % kUnitChannels == 0, "experts give multiples of 8 values");
+  const dim3 grid(static_cast<unsigned>((d / kUnitChannels + 127) / 128), grid_rows(n_rows));
+  launch_overlapped(combine_kernel, grid, dim3(128), 0, stream, out, place, top_k, n_places, n_rows,
+                    d, y, y_stride, units_aligned(y, y_stride));
 }
 
 }  // namespace hadal::cuda
