@@ -144,39 +144,79 @@ struct ListBlocks {
 // A copying warp's part of a job: every kCopiers-th strip and row tile, one lane. Copies by lanes
 // with addresses of their own become a loop of some 140 clocks each.
 template <class S>
-__device__ void produce(const ListCall& call, const WideJob& job, ListRing& ring, int copier) {
-  const PackedView& w = call.w;
-  const int n_strips = max(job.n_strips - copier + kCopiers - 1, 0) / kCopiers;
-  const int n_row_tiles = max((job.tile.n_rows + 7) / 8 - copier + kCopiers - 1, 0) / kCopiers;
-  const uint8_t* weight =
-      w.weight + job.tile.group * w.group_bytes + (job.first_strip + copier) * w.strip_bytes;
-  const int64_t strip_step = kCopiers * w.strip_bytes, row_step = kCopiers * call.x_blocks * 512;
-  const uint8_t* x = reinterpret_cast<const uint8_t*>(call.x) +
-                     (job.tile.first / 8 + copier) * call.x_blocks * 512;
-  for (ListBlocks<S> at(w.n_blocks); !at.done();) {
-    at.turn(at.block);
+struct ListCopies {
+  const uint8_t* weight;         // of this warp's first strip
+  const uint8_t* x;              // of its first 8 rows
+  int64_t strip_step, row_step;  // to its next ones
+  int n_strips, n_row_tiles;     // of this warp
+
+  __device__ ListCopies(const ListCall& call, const WideJob& job, int copier)
+      : weight(call.w.weight + job.tile.group * call.w.group_bytes +
+               (job.first_strip + copier) * call.w.strip_bytes),
+        x(reinterpret_cast<const uint8_t*>(call.x) +
+          (job.tile.first / 8 + copier) * call.x_blocks * 512),
+        strip_step(kCopiers * call.w.strip_bytes),
+        row_step(kCopiers * call.x_blocks * 512),
+        n_strips(max(job.n_strips - copier + kCopiers - 1, 0) / kCopiers),
+        n_row_tiles(max((job.tile.n_rows + 7) / 8 - copier + kCopiers - 1, 0) / kCopiers) {}
+  // The stage at `at`: all of its bytes are expected here.
+  __device__ __forceinline__ void copy_weights(const PackedView& w, const ListBlocks<S>& at,
+                                               uint32_t stage, uint32_t full, int copier) const {
     const int n = at.stage_blocks();
     const int head_bytes = S::kFields && at.at_slice_begin() ? w.head_bytes : 0;
     const uint32_t bytes = n * S::kBlockBytes + head_bytes;
     const uint8_t* from = weight + static_cast<int64_t>(at.block) * S::kBlockBytes;
     if constexpr (S::kFields) from += (at.slice + 1) * w.head_bytes - head_bytes;
-    const uint32_t full = ring.full + ring.at * 8;
-    const uint32_t to = ring.stage() + copier * S::kStripBytes;
-    ring.wait_empty();
+    const uint32_t to = stage + copier * S::kStripBytes;
     shared_barrier_expect(full, n_strips * bytes + n_row_tiles * (n * 512));
 #pragma unroll
     for (int i = 0; i < kListStrips / kCopiers; ++i) {
       if (i < n_strips)
         shared_bulk_copy(to + i * (kCopiers * S::kStripBytes), from + i * strip_step, bytes, full);
     }
-    const uint32_t rows_to = ring.stage() + S::kWeightBytes + copier * S::kTileBytes;
+  }
+  __device__ __forceinline__ void copy_rows(const ListBlocks<S>& at, uint32_t stage, uint32_t full,
+                                            int copier) const {
+    const uint32_t to = stage + S::kWeightBytes + copier * S::kTileBytes;
+    const uint32_t bytes = at.stage_blocks() * 512;
+    const uint8_t* from = x + static_cast<int64_t>(at.block) * 512;
 #pragma unroll
     for (int i = 0; i < kTileRows / 8 / kCopiers; ++i) {
       if (i >= n_row_tiles) break;
-      shared_bulk_copy(rows_to + i * (kCopiers * S::kTileBytes), x + i * row_step, n * 512, full);
+      shared_bulk_copy(to + i * (kCopiers * S::kTileBytes), from + i * row_step, bytes, full);
     }
-    x += n * 512;
-    at.block += n;
+  }
+};
+
+// Brings a job's stages. Before the first one of the kernel: its weights, as far as the ring has
+// room, then wait_for_previous().
+template <class S>
+__device__ void produce(const ListCall& call, const WideJob& job, ListRing& ring, int copier,
+                        bool& waited) {
+  const ListCopies<S> copies(call, job, copier);
+  int n_early = 0;  // stages, from here on, whose weights are on their way
+  if (!waited) {
+    for (ListBlocks<S> at(call.w.n_blocks); !at.done() && n_early < kListStages; ++n_early) {
+      at.turn(at.block);
+      copies.copy_weights(call.w, at, ring.stages + n_early * kListStageBytes,
+                          ring.full + n_early * 8, copier);
+      at.block += at.stage_blocks();
+    }
+    wait_for_previous();
+    let_next_start();
+    waited = true;
+  }
+  for (ListBlocks<S> at(call.w.n_blocks); !at.done();) {
+    at.turn(at.block);
+    const uint32_t full = ring.full + ring.at * 8;
+    if (n_early > 0) {
+      --n_early;
+    } else {
+      ring.wait_empty();
+      copies.copy_weights(call.w, at, ring.stage(), full, copier);
+    }
+    copies.copy_rows(at, ring.stage(), full, copier);
+    at.block += at.stage_blocks();
     ring.next();
   }
 }
@@ -419,17 +459,24 @@ __global__ void __launch_bounds__(kListThreads, 1)
     barrier_init_done();
   }
   __syncthreads();
-  wait_for_previous();
-  let_next_start();
   if (threadIdx.x >= kListConsumers) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCopyRegisters));
     const int copier = static_cast<int>(threadIdx.x - kListConsumers) / 32;
-    if (!elect_lane()) return;
+    if (!elect_lane()) {
+      wait_for_previous();
+      return;
+    }
+    // Tiles are read before the wait: the kernel that made them was complete before the one just
+    // before this one let it start.
+    bool waited = false;
     for_jobs(
-        one, two, [&](const WideJob& job) { produce<S>(one, job, ring, copier); },
-        [&](const WideJob& job) { produce<T>(two, job, ring, copier); });
+        one, two, [&](const WideJob& job) { produce<S>(one, job, ring, copier, waited); },
+        [&](const WideJob& job) { produce<T>(two, job, ring, copier, waited); });
+    if (!waited) wait_for_previous();
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kProductRegisters));
+    wait_for_previous();
+    let_next_start();
     for_jobs(
         one, two, [&](const WideJob& job) { consume<S>(one, job, ring); },
         [&](const WideJob& job) { consume<T>(two, job, ring); });
