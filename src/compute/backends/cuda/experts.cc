@@ -5,6 +5,7 @@
 #include "base/core/check.h"
 #include "compute/backends/cuda/big.h"
 #include "compute/backends/cuda/big_list.h"
+#include "compute/backends/cuda/big_list_fp8.h"
 #include "compute/backends/cuda/dispatch.h"
 #include "compute/backends/cuda/expert_rows.h"
 #include "compute/backends/cuda/fp8_rows.h"
@@ -78,7 +79,7 @@ void multiply(const WideProduct& shared, const WideProduct& routed, const int32_
 bool fp8_takes_experts(const CudaExperts& e, int64_t rows, int64_t top_k, const Gpu& gpu) {
   for (const Packed* w : {&e.up, &e.down, &e.shared_up, &e.shared_down})
     if (!fp8_fits(*w, rows, gpu)) return false;
-  return fp8_experts_pay(rows * top_k, e.up.view().n_groups) &&
+  return fp8_experts_pay(rows, top_k, e.up.view().n_groups) &&
          e.up.format() == ops::WeightFormat::kFp4Row &&
          e.shared_up.format() == ops::WeightFormat::kFp8Tile;
 }
@@ -93,11 +94,9 @@ void launch_fp8_experts(const ops::MoeArgs& args, const CudaExperts& experts, co
   const int64_t all = at.n_places + (rows + 7) / 8 * 8;
   auto* x = reinterpret_cast<uint8_t*>(at.x);
   auto* act = reinterpret_cast<uint8_t*>(at.act);
-  Dispatch list = at.list;
-  list.class_ends = nullptr;
   launch_dispatch(args.expert.data, args.expert.stride, args.weight.data, args.weight.stride,
-                  static_cast<int32_t>(rows), static_cast<int32_t>(top_k), n_experts, kFp8TileRows,
-                  list, stream);
+                  static_cast<int32_t>(rows), static_cast<int32_t>(top_k), n_experts,
+                  kFp8LongTileRows, at.list, stream);
   launch_fp8_rows(args.h, at.list.row, all, at.n_places, x, stream);
   Fp8Product routed = {.weight = &experts.up,
                        .x = x,
@@ -114,7 +113,7 @@ void launch_fp8_experts(const ops::MoeArgs& args, const CudaExperts& experts, co
                        .y = at.up + at.n_places * 2 * inter,
                        .y_stride = 2 * inter};
   launch_wide_fp8(shared, gpu, stream);
-  launch_wide_fp8(routed, gpu, stream);
+  launch_big_list_fp8(routed, at.list.class_ends, gpu, stream);
   launch_fp8_swiglu(at.up, at.list.weight, at.list.row, at.n_places, all, experts.d_inter,
                     args.limit, act, stream);
   routed.weight = &experts.down;
@@ -126,7 +125,7 @@ void launch_fp8_experts(const ops::MoeArgs& args, const CudaExperts& experts, co
   shared.y = at.x + at.n_places * hidden;
   shared.y_stride = hidden;
   launch_wide_fp8(shared, gpu, stream);
-  launch_wide_fp8(routed, gpu, stream);
+  launch_big_list_fp8(routed, at.list.class_ends, gpu, stream);
 }
 
 }  // namespace

@@ -98,6 +98,8 @@ inline constexpr int kWindowHeadBytes = 128;
 // Jobs: up to 256 rows by kFp8Strips strips of outputs.
 inline constexpr int kFp8Strips = 8;
 inline constexpr int kFp8TileRows = 256;
+// Of a list (big_list_fp8.h): with more a thread's registers do not hold two windows of weights.
+inline constexpr int kFp8LongTileRows = 160;
 inline constexpr int kFp8SuperRows = 2048;  // rows that stay in L2 while all weights pass
 
 // Rows of a job where every job takes the same weights: the least turns of all multiprocessors, a

@@ -5,6 +5,7 @@
 #include "base/core/check.h"
 #include "compute/backends/cuda/async_copy.cuh"
 #include "compute/backends/cuda/elements.cuh"
+#include "compute/backends/cuda/fp8_weights.cuh"
 #include "compute/backends/cuda/wgmma_fp8.cuh"
 #include "compute/backends/cuda/wide_fp8.h"
 #include "compute/backends/cuda/wide_fp8_copy.cuh"
@@ -32,15 +33,6 @@ __device__ __forceinline__ uint32_t lower_codes(uint32_t word, __half2 factor) {
   return half_of(word & 0xFFFFu) | half_of(word >> 16) << 16;
 }
 
-__device__ __forceinline__ void fp4_to_fp8(uint32_t word, uint2 table, uint32_t& first,
-                                           uint32_t& second) {
-  const uint32_t selectors = fp4_selectors(word);
-  const uint32_t even = __byte_perm(table.x, table.y, selectors);
-  const uint32_t odd = __byte_perm(table.x, table.y, selectors >> 16);
-  first = __byte_perm(even, odd, fp4_order(0)) | fp4_signs(word, 0);
-  second = __byte_perm(even, odd, fp4_order(1)) | fp4_signs(word, 1);
-}
-
 // A window of a warp's strip as the A operands of four products; the power of two that all of them
 // lack, as f32. table: of the FP4 magnitudes, so that 8 times a field is the entry.
 template <WeightFormat F>
@@ -51,24 +43,7 @@ __device__ __forceinline__ float load_weights(const uint8_t* strip, const uint8_
   const int lane = threadIdx.x % 32;
   float power = 1;
   if constexpr (S::kFp4) {
-#pragma unroll
-    for (int i = 0; i < kWindowBlocks; ++i) {
-      const uint8_t* block = strip + i * S::kBlockBytes;
-      const uint2 code = *reinterpret_cast<const uint2*>(block + lane * 8);
-      const uint32_t fields = *reinterpret_cast<const uint16_t*>(block + 256 + lane / 4 * 2);
-      const auto entry = [&](uint32_t field) {
-        uint2 e;
-        asm("ld.shared.v2.u32 {%0,%1}, [%2];" : "=r"(e.x), "=r"(e.y) : "r"(table + field * 8));
-        return e;
-      };
-      if (i < n_blocks) {
-        fp4_to_fp8(code.x, entry(fields & 0xFFu), a[i][0], a[i][2]);
-        fp4_to_fp8(code.y, entry(fields >> 8), a[i][1], a[i][3]);
-      } else {
-#pragma unroll
-        for (int j = 0; j < 4; ++j) a[i][j] = 0;
-      }
-    }
+    load_fp4_window(strip, table, n_blocks, a);
   } else {
     const WindowInfo at = *reinterpret_cast<const WindowInfo*>(info);
     uint32_t top = 0;
@@ -245,8 +220,8 @@ bool fp8_fits(const Packed& weight, int64_t n_rows, const Gpu& gpu) {
          w.n % kStripRows == 0 && w.k >= 96;
 }
 
-bool fp8_experts_pay(int64_t n_choices, int64_t n_experts) {
-  return n_choices >= 96 * n_experts;
+bool fp8_experts_pay(int64_t n_rows, int64_t top_k, int64_t n_experts) {
+  return top_k >= 2 && n_rows * top_k >= 96 * n_experts;
 }
 
 void launch_wide_fp8(const Fp8Product& p, const Gpu& gpu, cudaStream_t stream) {
