@@ -56,10 +56,13 @@ struct Areas {
   }
 };
 
-// Many rows: tiles of up to kLongTileRows rows, by class.
+// Many rows, of a step or of an expert on average: tiles of up to kLongTileRows rows, by class.
+// With so many of an expert the tensor cores bind, not the weights' bytes.
+constexpr int64_t kLongTileMean = 48;
 bool takes_long_tiles(const CudaExperts& e, const WideProduct& shared, const WideProduct& routed,
-                      const Gpu& gpu) {
-  return !lists_fit(shared, routed) && big_list_fits(e.up, gpu) && big_list_fits(e.down, gpu);
+                      int64_t n_choices, const Gpu& gpu) {
+  return (!lists_fit(shared, routed) || n_choices >= kLongTileMean * e.up.view().n_groups) &&
+         big_list_fits(e.up, gpu) && big_list_fits(e.down, gpu);
 }
 
 void multiply(const WideProduct& shared, const WideProduct& routed, const int32_t* class_ends,
@@ -214,7 +217,7 @@ void launch_moe_ffn(const ops::MoeArgs& args, ops::Ops::Scratch scratch, const G
   shared.slices = at.slices;
 
   const int64_t all = at.n_places + (rows + 7) / 8 * 8;
-  const bool long_tiles = takes_long_tiles(experts, shared, routed, gpu);
+  const bool long_tiles = takes_long_tiles(experts, shared, routed, rows * top_k, gpu);
   Dispatch list = at.list;
   if (!long_tiles) list.class_ends = nullptr;
   launch_dispatch(args.expert.data, args.expert.stride, args.weight.data, args.weight.stride,
