@@ -34,22 +34,32 @@ __device__ __forceinline__ void entry_factors(uint32_t codes, uint32_t (&factors
   factors[1] = __byte_perm(both, 0, 0x3232);
 }
 
+// Bytes of two words by their number, 0 ... 7; 8 more gives zeros where the byte is below 128.
+// Integer additions, shifts by multiplying, keep to another pipe than these and masks.
+__device__ __forceinline__ uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t which) {
+  uint32_t out;
+  asm("prmt.b32 %0, %1, %2, %3;\n" : "=r"(out) : "r"(a), "r"(b), "r"(which));
+  return out;
+}
+
 // Four E4M3 codes (word, lowest first) to two pairs.
 __device__ __forceinline__ void decode_e4m3(uint32_t word, uint32_t factor, uint32_t* out) {
+  const uint32_t sign = word & 0x80808080u, rest = word & 0x7F7F7F7Fu;
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const uint32_t x = __byte_perm(word, 0, i == 0 ? 0x1404 : 0x3424);  // code << 8 in each half
-    out[i] = multiply_bf16((x >> 4 & 0x07F007F0u) | (x & 0x80008000u), factor);
+  for (uint32_t i = 0; i < 2; ++i) {
+    const uint32_t rests = pick_bytes(rest, sign, i == 0 ? 0x9180u : 0xB3A2u);
+    const uint32_t signs = pick_bytes(rest, sign, i == 0 ? 0x5848u : 0x7A6Au);
+    out[i] = multiply_bf16(rests * 16 + signs, factor);
   }
 }
 // Eight E2M1 codes (word, lowest nibble first) to four pairs.
 __device__ __forceinline__ void decode_e2m1(uint32_t word, uint32_t factor, uint32_t* out) {
-  const uint32_t low = word << 4;  // even nibbles in the upper half of each byte
+  const uint32_t even = word & 0x0F0F0F0Fu, odd = word >> 4 & 0x0F0F0F0Fu;
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    // Byte i of `low` over byte i of `word`: code << 12 in each half, other bits below.
-    const uint32_t x = __byte_perm(low, word, (4u + i) << 12 | i << 4);
-    out[i] = multiply_bf16((x >> 6 & 0x01C001C0u) | (x & 0x80008000u), factor);
+  for (uint32_t i = 0; i < 4; ++i) {
+    const uint32_t codes = pick_bytes(even, odd, 0xC480u + 0x1111u * i);
+    // Sign to bit 15, exponent and fraction to bits 8 ... 6 of each half.
+    out[i] = multiply_bf16((codes * 0x1040u) & 0x81C081C0u, factor);
   }
 }
 
