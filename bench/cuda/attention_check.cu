@@ -1,6 +1,7 @@
 // The attention ops of the CUDA backend against the CPU's, at released and odd shapes, and their
 // times. Stands alone: no model, no source tree. Without arguments it checks; "attend" and "index"
-// measure; "one N" and "search N" measure N rows, for a profiler.
+// measure; "one N" and "search N" measure N rows of as many sequences, "prompt N" of one, for a
+// profiler.
 #include "attention_rig.h"
 #include "attention_time.h"
 
@@ -369,8 +370,10 @@ int main(int argc, char** argv) {
   if (mode == "check" || mode == "small") hadal::test::check(m, mode == "small");
   if (mode == "attend") hadal::test::attention_times(m);
   if (mode == "index") hadal::test::index_times(m);
-  if (mode == "search") hadal::test::time_index(m, argc > 2 ? std::atoi(argv[2]) : 1, 1, 131071);
-  if (mode == "one") hadal::test::time_attend(m, argc > 2 ? std::atoi(argv[2]) : 1, 1, 20000);
+  const int n = argc > 2 ? std::atoi(argv[2]) : 1;
+  if (mode == "search") hadal::test::time_index(m, n, 1, 131071);
+  if (mode == "one") hadal::test::time_attend(m, n, 1, 20000);
+  if (mode == "prompt") hadal::test::time_attend(m, 1, n, n);
   std::printf("%d failures\n", hadal::test::failures);
   return hadal::test::failures == 0 ? 0 : 1;
 }

@@ -84,6 +84,13 @@ inline std::vector<float> angles(const std::vector<int32_t>& positions, int32_t 
   return out;
 }
 
+inline std::vector<uint16_t> repeated(std::vector<uint16_t> values, int64_t n) {
+  const size_t drawn = values.size();
+  values.resize(static_cast<size_t>(n));
+  for (size_t i = drawn; i < values.size(); ++i) values[i] = values[i - drawn];
+  return values;
+}
+
 // Search arrays of a world: queries, head weights, lists and pools.
 struct Search {
   World& w;
@@ -132,6 +139,7 @@ struct Search {
 
 // Arguments of attention for a world whose lists are set (equal on both sides).
 struct Attention {
+  static constexpr int64_t kDrawn = int64_t{1} << 24;  // different values of Q: drawing takes long
   World& w;
   Search& s;
   int64_t n, wide;
@@ -144,7 +152,7 @@ struct Attention {
         s(search),
         n(w.batch.n_rows()),
         wide(w.dims.heads * w.dims.d_head),
-        q(w.draw.bf16(n * wide)),
+        q(repeated(w.draw.bf16(std::min(n * wide, kDrawn)), n * wide)),
         o(n * wide),
         latents(w.window_records(n)),
         sink(w.draw.f32(w.dims.heads)),
