@@ -26,23 +26,24 @@ constexpr int kThreads = 512;
 constexpr int kWarps = kThreads / 32;
 constexpr int kKeys = kBlockPlaces + 16;
 constexpr int kKeyColumnBytes = kKeys * 128;
-constexpr int kQuarterBytes = kH * 16 * 2;
-constexpr int kQuarterSumBytes = kH * 4;
+constexpr int kWeightBytes = kH * 16 * 2;             // of a quarter
+constexpr int kQuarterBytes = kWeightBytes + kH * 4;  // and their sums
 constexpr int kQAt = 0;
 constexpr int kKeysAt = kTileBytes;
 constexpr int kLateValuesAt = kKeysAt + 8 * kBlockPlaces * 128;  // tiles 8 ...
 constexpr int kValuesAt = kKeysAt + 8 * kKeyColumnBytes;         // tiles 0 ... 7
 constexpr int kWeightsAt = 0;                                    // [kQuarters]
-constexpr int kSumsAt = kQuarters * kQuarterBytes;               // [kQuarters][kH]
 constexpr int kAddressesAt = kValuesAt + kBlocks * kColumnBytes;
-constexpr int kMaximaAt = kAddressesAt + kMostPlaces * 8;  // [2 kBlocks][kH]: tiles, then quarters
-constexpr int kMineAt = kMaximaAt + 2 * kBlocks * kH * 4;  // [2][kH], to be sent
-constexpr int kPresentAt = kMineAt + 2 * kH * 4;
+constexpr int kMaximaAt = kAddressesAt + kMostPlaces * 8;   // [2 kBlocks][kH]: tiles, then quarters
+constexpr int kMineAt = kMaximaAt + 2 * kBlocks * kH * 4;   // [2][kH], to be sent
+constexpr int kFadesAt = kMineAt + 2 * kH * 4;              // [kMostTiles][kH]
+constexpr int kFactorsAt = kFadesAt + kMostTiles * kH * 4;  // [kH]
+constexpr int kPresentAt = kFactorsAt + kH * 4;
 constexpr int kBarriersAt = kPresentAt + kMostPlaces / 8;
 constexpr int kSharedBytes = kBarriersAt + 2 * 8 + 1024;  // room to align to 1024
 static_assert(kSharedBytes <= 227 * 1024 && kBarriersAt % 8 == 0);
 static_assert(kLateValuesAt + 2 * kColumnBytes == kValuesAt);
-static_assert(kSumsAt + kQuarters * kQuarterSumBytes <= kLateValuesAt);
+static_assert(kQuarters * kQuarterBytes <= kLateValuesAt);
 
 struct Block {
   const AttendJob& job;
@@ -51,7 +52,11 @@ struct Block {
   int row, block, tiles;
 
   __device__ float* maxima() const { return reinterpret_cast<float*>(shared + kMaximaAt); }
-  __device__ float* sums() const { return reinterpret_cast<float*>(shared + kSumsAt); }
+  __device__ float* sums(int quarter) const {
+    return reinterpret_cast<float*>(shared + kWeightsAt + quarter * kQuarterBytes + kWeightBytes);
+  }
+  __device__ float* fades() const { return reinterpret_cast<float*>(shared + kFadesAt); }
+  __device__ float* factors() const { return reinterpret_cast<float*>(shared + kFactorsAt); }
   __device__ float* mine() const { return reinterpret_cast<float*>(shared + kMineAt); }
   __device__ const uint32_t* present() const {
     return reinterpret_cast<const uint32_t*>(shared + kPresentAt);
@@ -132,7 +137,7 @@ __device__ __forceinline__ void weigh(const Block& b, const float* s, const RowP
     asm volatile("st.shared.b32 [%0], %1;\n" ::"r"(at + e * 128 + j * 1024), "r"(pair) : "memory");
   });
   if (lane % 4 == 0)
-    for (int e = 0; e < 2; ++e) b.sums()[quarter * kH + r + 8 * e] = sum.v[e];
+    for (int e = 0; e < 2; ++e) b.sums(quarter)[r + 8 * e] = sum.v[e];
 }
 
 // Largest product of a tile.
@@ -172,46 +177,65 @@ __device__ __forceinline__ void score(const Block& b) {
   }
   barrier_wait(b.maxima_barrier(), 0);  // so all blocks' products are done
   RowPair top = {kNoMaximum, kNoMaximum};
-#pragma unroll 2
-  for (int t = 0; t <= b.block; ++t)
 #pragma unroll
-    for (int e = 0; e < 2; ++e) top.v[e] = fmaxf(top.v[e], tile_maximum(b, t, r + 8 * e));
+  for (int t = 0; t < kBlocks; ++t) {
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const float of_tile = b.maxima()[t * kH + r + 8 * e];
+      if (t <= b.block) top.v[e] = fmaxf(top.v[e], of_tile);
+    }
+  }
 #pragma unroll
   for (int q = 0; q < 4; ++q) weigh(b, s + 8 * q, top, b.first_quarter() + q);
   if (b.has_quarter()) {
-#pragma unroll 2
-    for (int t = b.block + 1; t <= b.shared_tile(); ++t)
 #pragma unroll
-      for (int e = 0; e < 2; ++e) top.v[e] = fmaxf(top.v[e], tile_maximum(b, t, r + 8 * e));
+    for (int t = 0; t < 2 * kBlocks; ++t) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const float of_tile = b.maxima()[t * kH + r + 8 * e];
+        if (t < kBlocks + 4 || b.block >= 4) top.v[e] = fmaxf(top.v[e], of_tile);
+      }
+    }
     weigh(b, s + 32, top, b.last_quarter());
   }
   fence_async();
-  named_barrier(1, kScorers);
-  if (thread < kBlocks && thread != b.block) {
-    const auto send = [&](int at, int bytes) {
-      send_bulk(remote(b.shared_at + at, thread), b.shared_at + at, bytes,
-                remote(b.weights_barrier(), thread));
-    };
-    send(kWeightsAt + b.first_quarter() * kQuarterBytes, 4 * kQuarterBytes);
-    send(kSumsAt + b.first_quarter() * kQuarterSumBytes, 4 * kQuarterSumBytes);
-    if (b.has_quarter()) {
-      send(kWeightsAt + b.last_quarter() * kQuarterBytes, kQuarterBytes);
-      send(kSumsAt + b.last_quarter() * kQuarterSumBytes, kQuarterSumBytes);
-    }
-  }
 }
 
-// What the sums fade by with a tile, and the maximum with it.
-__device__ __forceinline__ RowPair raise(const Block& b, int tile, int r, float scale,
-                                         RowPair& max) {
-  RowPair fade;
-#pragma unroll
-  for (int e = 0; e < 2; ++e) {
-    const float top = fmaxf(max.v[e], tile_maximum(b, tile, r + 8 * e));
-    fade.v[e] = fade_of(max.v[e], top, scale);
-    max.v[e] = top;
+// Gives the block's weights to another block: one thread.
+__device__ __forceinline__ void send_weights(const Block& b, int to) {
+  const auto send = [&](int quarter, int n) {
+    const uint32_t at = b.shared_at + kWeightsAt + quarter * kQuarterBytes;
+    send_bulk(remote(at, to), at, n * kQuarterBytes, remote(b.weights_barrier(), to));
+  };
+  send(b.first_quarter(), 4);
+  if (b.has_quarter()) send(b.last_quarter(), 1);
+}
+
+// What a head's sums fade by with each tile: a thread a head, as soon as all maxima are there.
+// Returns the maximum over all.
+__device__ __forceinline__ float find_fades(const Block& b, int h) {
+  const float scale = product_scale(b.job);
+  float max = kNoMaximum;
+#pragma unroll 2
+  for (int tile = 0; tile < b.tiles; ++tile) {
+    const float top = fmaxf(max, tile_maximum(b, tile, h));
+    b.fades()[tile * kH + h] = fade_of(max, top, scale);
+    max = top;
   }
-  return fade;
+  return max;
+}
+// What its sums are multiplied with in the end, as soon as all weights are there.
+__device__ __forceinline__ void find_factor(const Block& b, int h, float max, float sink) {
+  float den[2] = {0, 0};
+#pragma unroll 2
+  for (int tile = 0; tile < b.tiles; ++tile) {
+    const float fade = b.fades()[tile * kH + h];
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      den[half] =
+          den[half] * fade + (b.sums(4 * tile + 2 * half)[h] + b.sums(4 * tile + 2 * half + 1)[h]);
+  }
+  b.factors()[h] = final_factor(den[0], den[1], sink, max, product_scale(b.job));
 }
 
 // Sums 64 channels over all keys and stores them.
@@ -219,10 +243,17 @@ __device__ __forceinline__ void sum_channels(const Block& b) {
   const AttendJob& job = b.job;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int r = first_row(static_cast<int>(threadIdx.x));
-  const float scale = product_scale(job);
+  const bool rotary = b.block == kBlocks - 1;
+  float2 angles[8] = {};
+  if (rotary) {
+    const float* from = job.rope + static_cast<int64_t>(b.row) * 64 + 2 * (lane % 4);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) angles[j] = __ldg(reinterpret_cast<const float2*>(from + 8 * j));
+  }
+  barrier_wait(b.weights_barrier(), 0);
+  cluster_arrive();
   float o[32];
-  RowPair max = {kNoMaximum, kNoMaximum}, den[2] = {{0, 0}, {0, 0}};
-  RowPair fade = raise(b, 0, r, scale, max);
+  RowPair fade = {1, 1};
 #pragma unroll 1
   for (int tile = 0; tile < b.tiles; ++tile) {
     if (tile > 0) {
@@ -234,32 +265,23 @@ __device__ __forceinline__ void sum_channels(const Block& b) {
         tile * kColumnBytes;
     const uint64_t values = m_major_operand(values_at, kColumnBytes);
     const uint64_t weights =
-        plain_operand(b.shared_at + kWeightsAt + tile * 4 * kQuarterBytes, kQuarterBytes / 2);
+        plain_operand(b.shared_at + kWeightsAt + tile * 4 * kQuarterBytes, kWeightBytes / 2);
     mma_fence();
 #pragma unroll
     for (int k = 0; k < 4; ++k)
       mma_n64(o, weights + further(k * kQuarterBytes), values + further(k * 16 * 128),
               tile > 0 || k > 0);
     mma_commit();
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const float* sums = b.sums() + (4 * tile + 2 * half) * kH + r + 8 * e;
-        den[half].v[e] = den[half].v[e] * fade.v[e] + (sums[0] + sums[kH]);
-      }
-    }
-    if (tile + 1 < b.tiles) fade = raise(b, tile + 1, r, scale, max);
+    const float* next = b.fades() + min(tile + 1, b.tiles - 1) * kH + r;
+    fade = {next[0], next[8]};
     mma_wait();
     settle(o);
   }
-  const bool rotary = b.block == kBlocks - 1;
-  const float* angles = job.rope + static_cast<int64_t>(b.row) * 64 + 2 * (lane % 4);
+  named_barrier(3, kScorers + kH);  // the factors are there
 #pragma unroll
   for (int e = 0; e < 2; ++e) {
     const int h = r + 8 * e;
-    const float factor =
-        final_factor(den[0].v[e], den[1].v[e], __ldg(job.sink + h), max.v[e], scale);
+    const float factor = b.factors()[h];
     uint16_t* out = job.o + b.row * job.o_stride + h * kD + b.block * 64 + 8 * (lane % 4);
 #pragma unroll
     for (int j = 0; j < 8; j += 4) {
@@ -267,9 +289,7 @@ __device__ __forceinline__ void sum_channels(const Block& b) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int at = 4 * (j + i) + 2 * e;
-        float2 angle = {};
-        if (rotary) angle = __ldg(reinterpret_cast<const float2*>(angles + 8 * (j + i)));
-        words[i] = output_pair(o[at] * factor, o[at + 1] * factor, rotary, angle);
+        words[i] = output_pair(o[at] * factor, o[at + 1] * factor, rotary, angles[j + i]);
       }
       turn_quad(words);
       *reinterpret_cast<uint4*>(out + 8 * j) = {words[0], words[1], words[2], words[3]};
@@ -283,6 +303,14 @@ __device__ __forceinline__ void fill(const Block& b, int warp, bool scores) {
   Filler::Item item = filler.item(0, warp);
   Unit unit{};
   if (warp < filler.items(0)) unit = filler.fetch(item);
+  // Q behind the first keys, whose decoding hides it.
+  const int thread = static_cast<int>(threadIdx.x);
+  const auto* q = reinterpret_cast<const uint4*>(b.job.q + b.row * b.job.q_stride);
+  uint4 pieces[kH * kD / 8 / kThreads];
+  if (b.has_tile()) {
+#pragma unroll
+    for (int i = 0; i < kH * kD / 8 / kThreads; ++i) pieces[i] = q[i * kThreads + thread];
+  }
 #pragma unroll 1
   for (int stage = 0; stage < 3; ++stage) {
     const int n = filler.items(stage), step = stage == 0 ? kWarps : kWarps - kScorers / 32;
@@ -299,11 +327,19 @@ __device__ __forceinline__ void fill(const Block& b, int warp, bool scores) {
       else
         store_entry(u, b.shared_at + now.to);
     }
+    if (stage == 0 && b.has_tile()) {
+#pragma unroll
+      for (int i = 0; i < kH * kD / 8 / kThreads; ++i) {
+        const int at = i * kThreads + thread;
+        *reinterpret_cast<uint4*>(b.shared + kQAt + place_of(at / (kD / 8), at % (kD / 8) * 8)) =
+            pieces[i];
+      }
+    }
+    fence_async();
     if (stage < 2 && !scores && warp - kScorers / 32 < filler.items(stage + 1)) {
       item = filler.item(stage + 1, warp - kScorers / 32);
       unit = filler.fetch(item);
     }
-    fence_async();
     if (stage == 0) {
       __syncthreads();
       if (scores) return;
@@ -322,10 +358,6 @@ __global__ void __cluster_dims__(kBlocks, 1, 1) __launch_bounds__(kThreads, 1)
   follow_previous(job.overlap);
   const int row = static_cast<int>(blockIdx.x) / kBlocks;
   const int thread = static_cast<int>(threadIdx.x);
-  const auto* q = reinterpret_cast<const uint4*>(job.q + row * job.q_stride);
-  uint4 pieces[kH * kD / 8 / kThreads];
-#pragma unroll
-  for (int i = 0; i < kH * kD / 8 / kThreads; ++i) pieces[i] = q[i * kThreads + thread];
   const Block b{job,
                 shared,
                 static_cast<uint32_t>(__cvta_generic_to_shared(shared)),
@@ -339,40 +371,42 @@ __global__ void __cluster_dims__(kBlocks, 1, 1) __launch_bounds__(kThreads, 1)
     const int late = 4 * (b.tiles - b.early_tiles());
     const int own = b.has_tile() ? 4 + b.has_quarter() : 0;
     shared_barrier_expect(b.maxima_barrier(), (b.early_tiles() + late) * kH * 4);
-    shared_barrier_expect(b.weights_barrier(),
-                          (4 * b.tiles - own) * (kQuarterBytes + kQuarterSumBytes));
+    shared_barrier_expect(b.weights_barrier(), (4 * b.tiles - own) * kQuarterBytes);
   }
   __syncwarp();
   cluster_arrive();
   list_addresses<kThreads, kMostPlaces>(job, row, thread,
                                         reinterpret_cast<uint64_t*>(shared + kAddressesAt),
                                         reinterpret_cast<uint32_t*>(shared + kPresentAt));
-  if (b.has_tile()) {
-#pragma unroll
-    for (int i = 0; i < kH * kD / 8 / kThreads; ++i) {
-      const int at = i * kThreads + thread;
-      *reinterpret_cast<uint4*>(shared + kQAt + place_of(at / (kD / 8), at % (kD / 8) * 8)) =
-          pieces[i];
-    }
-  }
   __syncthreads();
   const int warp = __shfl_sync(0xFFFFFFFFu, thread / 32, 0);
   const bool scores = warp < kScorers / 32;
   fill(b, warp, scores);
   if (scores) {
-    if (b.has_tile()) {
+    if (b.has_tile())
       score(b);
-    } else {
+    else
       cluster_wait();
-      barrier_wait(b.maxima_barrier(), 0);
-    }
-    __syncthreads();  // the channels are prepared
-    barrier_wait(b.weights_barrier(), 0);
-    cluster_arrive();
+    __syncthreads();  // weights may be sent, the channels are prepared, the fades are there
     sum_channels(b);
   } else {
     cluster_wait();
+    const int helper = warp - kScorers / 32, h = thread - kScorers;
+    float max = 0, sink = 0;
+    if (helper < 2) {
+      sink = __ldg(job.sink + h);
+      barrier_wait(b.maxima_barrier(), 0);
+      max = find_fades(b, h);
+    }
     __syncthreads();
+    if (helper < 2) {
+      barrier_wait(b.weights_barrier(), 0);
+      find_factor(b, h, max, sink);
+      named_barrier(3, kScorers + kH);
+    } else if (helper < 2 + kBlocks - 1 && b.has_tile() && thread % 32 == 0) {
+      send_weights(b, (b.block + helper - 1) % kBlocks);
+    }
+    __syncwarp();
     cluster_arrive();
   }
   cluster_wait();  // none ends before all have what it sends
