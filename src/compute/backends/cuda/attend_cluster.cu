@@ -199,6 +199,8 @@ __device__ __forceinline__ void score(const Block& b) {
     weigh(b, s + 32, top, b.last_quarter());
   }
   fence_async();
+  __syncwarp();
+  if (lane == 0) shared_barrier_arrive(b.weights_barrier());
 }
 
 // Gives the block's weights to another block: one thread.
@@ -252,6 +254,7 @@ __device__ __forceinline__ void sum_channels(const Block& b) {
   }
   barrier_wait(b.weights_barrier(), 0);
   cluster_arrive();
+  named_barrier(5, kScorers + kH);  // the fades are there
   float o[32];
   RowPair fade = {1, 1};
 #pragma unroll 1
@@ -366,7 +369,8 @@ __global__ void __cluster_dims__(kBlocks, 1, 1) __launch_bounds__(kThreads, 1)
                 tiles_of(RowKeys(job, row).n_places())};
   if (thread == 0) {
     shared_barrier_init(b.maxima_barrier(), 1);
-    shared_barrier_init(b.weights_barrier(), 1);
+    // The bytes that come, and the warps that weigh here.
+    shared_barrier_init(b.weights_barrier(), 1 + (b.has_tile() ? kScorers / 32 : 0));
     asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory");
     const int late = 4 * (b.tiles - b.early_tiles());
     const int own = b.has_tile() ? 4 + b.has_quarter() : 0;
@@ -387,24 +391,24 @@ __global__ void __cluster_dims__(kBlocks, 1, 1) __launch_bounds__(kThreads, 1)
       score(b);
     else
       cluster_wait();
-    __syncthreads();  // weights may be sent, the channels are prepared, the fades are there
+    named_barrier(4, kThreads);  // weights may be sent, the channels are prepared
     sum_channels(b);
   } else {
     cluster_wait();
     const int helper = warp - kScorers / 32, h = thread - kScorers;
-    float max = 0, sink = 0;
     if (helper < 2) {
-      sink = __ldg(job.sink + h);
+      named_arrive(4, kThreads);
+      const float sink = __ldg(job.sink + h);
       barrier_wait(b.maxima_barrier(), 0);
-      max = find_fades(b, h);
-    }
-    __syncthreads();
-    if (helper < 2) {
+      const float max = find_fades(b, h);
+      named_arrive(5, kScorers + kH);
       barrier_wait(b.weights_barrier(), 0);
       find_factor(b, h, max, sink);
-      named_barrier(3, kScorers + kH);
-    } else if (helper < 2 + kBlocks - 1 && b.has_tile() && thread % 32 == 0) {
-      send_weights(b, (b.block + helper - 1) % kBlocks);
+      named_arrive(3, kScorers + kH);
+    } else {
+      named_barrier(4, kThreads);
+      if (helper < 2 + kBlocks - 1 && b.has_tile() && thread % 32 == 0)
+        send_weights(b, (b.block + helper - 1) % kBlocks);
     }
     __syncwarp();
     cluster_arrive();
