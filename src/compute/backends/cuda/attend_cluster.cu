@@ -10,8 +10,8 @@
 // over all keys, in the order of the keys. So the bits are those of one block that walks them.
 //
 //   shared memory    Q 64 KiB | its 80 keys 80 KiB | 64 channels of the first 8 tiles 64 KiB
-//   later            weights 80 KiB and their sums 10 KiB, over Q and keys | 64 channels of tiles 8
-//                    and 9, over the last keys | of the first 8 tiles
+//   later            weights and their sums 115 KiB, over Q and keys | 64 channels of tiles 8 and
+//                    9, over the last keys | of the first 8 tiles
 //
 // The first warpgroup multiplies, the others prepare the output's channels meanwhile.
 namespace hadal::cuda {
@@ -26,13 +26,19 @@ constexpr int kThreads = 512;
 constexpr int kWarps = kThreads / 32;
 constexpr int kKeys = kBlockPlaces + 16;
 constexpr int kKeyColumnBytes = kKeys * 128;
-constexpr int kWeightBytes = kH * 16 * 2;             // of a quarter
-constexpr int kQuarterBytes = kWeightBytes + kH * 4;  // and their sums
+// A quarter's weights: two halves of eight keys, each eight groups of eight heads. The gaps let the
+// four lanes of a row store to different banks.
+constexpr int kGroupBytes = 8 * 16 + 32;
+constexpr int kHalfBytes = 8 * kGroupBytes + 64;
+constexpr int kQuarterBytes = 2 * kHalfBytes;
+constexpr int kQuarterSent = kH * 16 * 2 + kH * 4;  // weights and their sums
 constexpr int kQAt = 0;
 constexpr int kKeysAt = kTileBytes;
 constexpr int kLateValuesAt = kKeysAt + 8 * kBlockPlaces * 128;  // tiles 8 ...
 constexpr int kValuesAt = kKeysAt + 8 * kKeyColumnBytes;         // tiles 0 ... 7
 constexpr int kWeightsAt = 0;                                    // [kQuarters]
+constexpr int kSumsAt = kQuarters * kQuarterBytes;               // [kBlocks][kH][4] of a tile
+constexpr int kLateSumsAt = kSumsAt + kBlocks * kH * 16;         // [kBlocks][kH] of later quarters
 constexpr int kAddressesAt = kValuesAt + kBlocks * kColumnBytes;
 constexpr int kMaximaAt = kAddressesAt + kMostPlaces * 8;   // [2 kBlocks][kH]: tiles, then quarters
 constexpr int kMineAt = kMaximaAt + 2 * kBlocks * kH * 4;   // [2][kH], to be sent
@@ -43,7 +49,8 @@ constexpr int kBarriersAt = kPresentAt + kMostPlaces / 8;
 constexpr int kSharedBytes = kBarriersAt + 2 * 8 + 1024;  // room to align to 1024
 static_assert(kSharedBytes <= 227 * 1024 && kBarriersAt % 8 == 0);
 static_assert(kLateValuesAt + 2 * kColumnBytes == kValuesAt);
-static_assert(kQuarters * kQuarterBytes <= kLateValuesAt);
+static_assert(kLateSumsAt + kBlocks * kH * 4 <= kLateValuesAt);
+static_assert(kGroupBytes % 128 == 32 && kHalfBytes % 128 == 64);
 
 struct Block {
   const AttendJob& job;
@@ -52,8 +59,12 @@ struct Block {
   int row, block, tiles;
 
   __device__ float* maxima() const { return reinterpret_cast<float*>(shared + kMaximaAt); }
-  __device__ float* sums(int quarter) const {
-    return reinterpret_cast<float*>(shared + kWeightsAt + quarter * kQuarterBytes + kWeightBytes);
+  // Of the weights of a tile's quarters and head `h`.
+  __device__ float4 sums(int tile, int h) const {
+    if (tile < kBlocks) return reinterpret_cast<const float4*>(shared + kSumsAt)[tile * kH + h];
+    const float* late =
+        reinterpret_cast<const float*>(shared + kLateSumsAt) + (tile - kBlocks) * 4 * kH + h;
+    return {late[0], late[kH], late[2 * kH], late[3 * kH]};
   }
   __device__ float* fades() const { return reinterpret_cast<float*>(shared + kFadesAt); }
   __device__ float* factors() const { return reinterpret_cast<float*>(shared + kFactorsAt); }
@@ -128,16 +139,44 @@ struct Filler {
   }
 };
 
-// Weights of a quarter against the running maximum `top`, and their sums.
-__device__ __forceinline__ void weigh(const Block& b, const float* s, const RowPair& top,
-                                      int quarter) {
+// The other blocks of the cluster, as a thread that gives them weights sees them.
+struct Others {
+  uint32_t at[kBlocks - 1];  // where their shared memory begins
+  __device__ explicit Others(const Block& b) {
+#pragma unroll
+    for (int i = 0; i < kBlocks - 1; ++i) at[i] = remote(b.shared_at, (b.block + 1 + i) % kBlocks);
+  }
+  // To the same place in all blocks, this one too.
+  __device__ __forceinline__ void give(const Block& b, int place, float4 v) const {
+    *reinterpret_cast<float4*>(b.shared + place) = v;
+#pragma unroll
+    for (int i = 0; i < kBlocks - 1; ++i)
+      send16(at[i] + place, v, at[i] + (b.weights_barrier() - b.shared_at));
+  }
+  __device__ __forceinline__ void give(const Block& b, int place, float v) const {
+    *reinterpret_cast<float*>(b.shared + place) = v;
+#pragma unroll
+    for (int i = 0; i < kBlocks - 1; ++i)
+      send4(at[i] + place, v, at[i] + (b.weights_barrier() - b.shared_at));
+  }
+};
+
+// Weights of a quarter against the running maximum `top`, to all blocks; returns their sums. Of the
+// four lanes that share two rows each takes the eight keys of one of them.
+__device__ __forceinline__ RowPair weigh(const Block& b, const Others& others, const float* s,
+                                         const RowPair& top, int quarter) {
   const int lane = static_cast<int>(threadIdx.x) % 32, r = first_row(static_cast<int>(threadIdx.x));
-  const uint32_t at = b.shared_at + kWeightsAt + quarter * kQuarterBytes + r * 16 + lane % 4 * 4;
-  const RowPair sum = weigh_quarter(s, top, product_scale(b.job), [&](int e, int j, uint32_t pair) {
-    asm volatile("st.shared.b32 [%0], %1;\n" ::"r"(at + e * 128 + j * 1024), "r"(pair) : "memory");
-  });
-  if (lane % 4 == 0)
-    for (int e = 0; e < 2; ++e) b.sums(quarter)[r + 8 * e] = sum.v[e];
+  uint32_t words[4];
+  const RowPair sum = weigh_quarter(s, top, product_scale(b.job),
+                                    [&](int e, int j, uint32_t pair) { words[2 * e + j] = pair; });
+  turn_quad(words);
+  const int e = lane % 4 / 2, half = lane % 2;
+  others.give(b,
+              kWeightsAt + quarter * kQuarterBytes + half * kHalfBytes + (r / 8 + e) * kGroupBytes +
+                  r % 8 * 16,
+              {__uint_as_float(words[0]), __uint_as_float(words[1]), __uint_as_float(words[2]),
+               __uint_as_float(words[3])});
+  return sum;
 }
 
 // Largest product of a tile.
@@ -185,32 +224,32 @@ __device__ __forceinline__ void score(const Block& b) {
       if (t <= b.block) top.v[e] = fmaxf(top.v[e], of_tile);
     }
   }
+  const Others others(b);
+  // Two of a row's four lanes give its sums.
+  const int e = lane % 4;
+  RowPair sums[4];
 #pragma unroll
-  for (int q = 0; q < 4; ++q) weigh(b, s + 8 * q, top, b.first_quarter() + q);
+  for (int q = 0; q < 4; ++q) sums[q] = weigh(b, others, s + 8 * q, top, b.first_quarter() + q);
+  if (e < 2) {
+    const auto of = [&](int q) { return e == 0 ? sums[q].v[0] : sums[q].v[1]; };
+    others.give(b, kSumsAt + (b.block * kH + r + 8 * e) * 16, {of(0), of(1), of(2), of(3)});
+  }
   if (b.has_quarter()) {
 #pragma unroll
     for (int t = 0; t < 2 * kBlocks; ++t) {
 #pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const float of_tile = b.maxima()[t * kH + r + 8 * e];
-        if (t < kBlocks + 4 || b.block >= 4) top.v[e] = fmaxf(top.v[e], of_tile);
+      for (int i = 0; i < 2; ++i) {
+        const float of_tile = b.maxima()[t * kH + r + 8 * i];
+        if (t < kBlocks + 4 || b.block >= 4) top.v[i] = fmaxf(top.v[i], of_tile);
       }
     }
-    weigh(b, s + 32, top, b.last_quarter());
+    const RowPair late = weigh(b, others, s + 32, top, b.last_quarter());
+    if (e < 2)
+      others.give(b, kLateSumsAt + (b.block * kH + r + 8 * e) * 4, e == 0 ? late.v[0] : late.v[1]);
   }
   fence_async();
   __syncwarp();
   if (lane == 0) shared_barrier_arrive(b.weights_barrier());
-}
-
-// Gives the block's weights to another block: one thread.
-__device__ __forceinline__ void send_weights(const Block& b, int to) {
-  const auto send = [&](int quarter, int n) {
-    const uint32_t at = b.shared_at + kWeightsAt + quarter * kQuarterBytes;
-    send_bulk(remote(at, to), at, n * kQuarterBytes, remote(b.weights_barrier(), to));
-  };
-  send(b.first_quarter(), 4);
-  if (b.has_quarter()) send(b.last_quarter(), 1);
 }
 
 // What a head's sums fade by with each tile: a thread a head, as soon as all maxima are there.
@@ -232,10 +271,9 @@ __device__ __forceinline__ void find_factor(const Block& b, int h, float max, fl
 #pragma unroll 2
   for (int tile = 0; tile < b.tiles; ++tile) {
     const float fade = b.fades()[tile * kH + h];
-#pragma unroll
-    for (int half = 0; half < 2; ++half)
-      den[half] =
-          den[half] * fade + (b.sums(4 * tile + 2 * half)[h] + b.sums(4 * tile + 2 * half + 1)[h]);
+    const float4 sums = b.sums(tile, h);
+    den[0] = den[0] * fade + (sums.x + sums.y);
+    den[1] = den[1] * fade + (sums.z + sums.w);
   }
   b.factors()[h] = final_factor(den[0], den[1], sink, max, product_scale(b.job));
 }
@@ -253,7 +291,7 @@ __device__ __forceinline__ void sum_channels(const Block& b) {
     for (int j = 0; j < 8; ++j) angles[j] = __ldg(reinterpret_cast<const float2*>(from + 8 * j));
   }
   barrier_wait(b.weights_barrier(), 0);
-  cluster_arrive();
+  fence_async();                    // matrix products see what other blocks stored
   named_barrier(5, kScorers + kH);  // the fades are there
   float o[32];
   RowPair fade = {1, 1};
@@ -268,7 +306,7 @@ __device__ __forceinline__ void sum_channels(const Block& b) {
         tile * kColumnBytes;
     const uint64_t values = m_major_operand(values_at, kColumnBytes);
     const uint64_t weights =
-        plain_operand(b.shared_at + kWeightsAt + tile * 4 * kQuarterBytes, kWeightBytes / 2);
+        plain_operand(b.shared_at + kWeightsAt + tile * 4 * kQuarterBytes, kHalfBytes, kGroupBytes);
     mma_fence();
 #pragma unroll
     for (int k = 0; k < 4; ++k)
@@ -375,7 +413,7 @@ __global__ void __cluster_dims__(kBlocks, 1, 1) __launch_bounds__(kThreads, 1)
     const int late = 4 * (b.tiles - b.early_tiles());
     const int own = b.has_tile() ? 4 + b.has_quarter() : 0;
     shared_barrier_expect(b.maxima_barrier(), (b.early_tiles() + late) * kH * 4);
-    shared_barrier_expect(b.weights_barrier(), (4 * b.tiles - own) * kQuarterBytes);
+    shared_barrier_expect(b.weights_barrier(), (4 * b.tiles - own) * kQuarterSent);
   }
   __syncwarp();
   cluster_arrive();
@@ -391,13 +429,13 @@ __global__ void __cluster_dims__(kBlocks, 1, 1) __launch_bounds__(kThreads, 1)
       score(b);
     else
       cluster_wait();
-    named_barrier(4, kThreads);  // weights may be sent, the channels are prepared
+    named_barrier(4, kThreads);  // the channels are prepared
     sum_channels(b);
   } else {
     cluster_wait();
-    const int helper = warp - kScorers / 32, h = thread - kScorers;
-    if (helper < 2) {
-      named_arrive(4, kThreads);
+    named_arrive(4, kThreads);
+    if (warp < kScorers / 32 + kH / 32) {
+      const int h = thread - kScorers;
       const float sink = __ldg(job.sink + h);
       barrier_wait(b.maxima_barrier(), 0);
       const float max = find_fades(b, h);
@@ -405,15 +443,9 @@ __global__ void __cluster_dims__(kBlocks, 1, 1) __launch_bounds__(kThreads, 1)
       barrier_wait(b.weights_barrier(), 0);
       find_factor(b, h, max, sink);
       named_arrive(3, kScorers + kH);
-    } else {
-      named_barrier(4, kThreads);
-      if (helper < 2 + kBlocks - 1 && b.has_tile() && thread % 32 == 0)
-        send_weights(b, (b.block + helper - 1) % kBlocks);
     }
-    __syncwarp();
-    cluster_arrive();
   }
-  cluster_wait();  // none ends before all have what it sends
+  // A block ends when all that others store here has come, so nobody has to wait for it.
 }
 
 }  // namespace

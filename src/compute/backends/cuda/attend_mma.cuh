@@ -22,11 +22,13 @@ __device__ __forceinline__ uint64_t m_major_operand(uint32_t address, uint32_t n
          static_cast<uint64_t>(next_columns >> 4) << 16 | uint64_t{1024 >> 4} << 32 |
          uint64_t{1} << 62;
 }
-// Without swizzle, k major: 64 rows of 16 values as two halves of `half_bytes` that hold eight of
-// each row, row after row.
-__device__ __forceinline__ uint64_t plain_operand(uint32_t address, uint32_t half_bytes) {
+// Without swizzle, k major: 64 rows of 16 values as two halves, `half_bytes` apart, that hold eight
+// of each row, row after row, in groups of eight rows `group_bytes` apart.
+__device__ __forceinline__ uint64_t plain_operand(uint32_t address, uint32_t half_bytes,
+                                                  uint32_t group_bytes) {
   return static_cast<uint64_t>((address & 0x3FFFFu) >> 4) |
-         static_cast<uint64_t>(half_bytes >> 4) << 16 | uint64_t{128 >> 4} << 32;
+         static_cast<uint64_t>(half_bytes >> 4) << 16 |
+         static_cast<uint64_t>(group_bytes >> 4) << 32;
 }
 // Added to an operand: so many bytes further in shared memory.
 __device__ __forceinline__ constexpr uint64_t further(uint32_t bytes) {

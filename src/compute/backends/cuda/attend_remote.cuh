@@ -18,13 +18,10 @@ __device__ __forceinline__ void send16(uint32_t to, float4 v, uint32_t barrier) 
       "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w), "r"(barrier)
       : "memory");
 }
-// `bytes` of this block's shared memory, which fence_async() has made ready, a multiple of 16.
-__device__ __forceinline__ void send_bulk(uint32_t to, uint32_t from, uint32_t bytes,
-                                          uint32_t barrier) {
+__device__ __forceinline__ void send4(uint32_t to, float v, uint32_t barrier) {
   asm volatile(
-      "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, "
-      "[%3];\n" ::"r"(to),
-      "r"(from), "r"(bytes), "r"(barrier)
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];\n" ::"r"(to),
+      "f"(v), "r"(barrier)
       : "memory");
 }
 // The barrier of all threads of the cluster, in two parts.
