@@ -204,7 +204,6 @@ __device__ __forceinline__ void score(const Block& b) {
       for (int e = 0; e < 2; ++e) b.mine()[i * kH + r + 8 * e] = tops[i].v[e];
   }
   named_barrier(1, kScorers);
-  cluster_wait();  // all blocks have begun
   // Sixteen threads tell one block.
   const int to = thread / 16, piece = thread % 16 * 4;
 #pragma unroll
@@ -338,20 +337,26 @@ __device__ __forceinline__ void sum_channels(const Block& b) {
   }
 }
 
+// Q on its way to its place: a thread has the same 16 bytes of every eighth head.
+__device__ __forceinline__ void copy_q(const Block& b) {
+  static_assert(kThreads * 8 == 8 * kD);
+  const int thread = static_cast<int>(threadIdx.x);
+  const uint16_t* from = b.job.q + b.row * b.job.q_stride + thread * 8;
+  const uint32_t to = b.shared_at + kQAt + place_of(thread * 8 / kD, thread * 8 % kD);
+#pragma unroll
+  for (int i = 0; i < kH / 8; ++i)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\n" ::"r"(to + i * 8 * 128),
+                 "l"(from + i * 8 * kD)
+                 : "memory");
+}
+
 // Fills keys and values; the multiplying warps only take part in the first stage.
 __device__ __forceinline__ void fill(const Block& b, int warp, bool scores) {
   const Filler filler{b, warp, static_cast<int>(threadIdx.x) % 32};
   Filler::Item item = filler.item(0, warp);
   Unit unit{};
   if (warp < filler.items(0)) unit = filler.fetch(item);
-  // Q behind the first keys, whose decoding hides it.
-  const int thread = static_cast<int>(threadIdx.x);
-  const auto* q = reinterpret_cast<const uint4*>(b.job.q + b.row * b.job.q_stride);
-  uint4 pieces[kH * kD / 8 / kThreads];
-  if (b.has_tile()) {
-#pragma unroll
-    for (int i = 0; i < kH * kD / 8 / kThreads; ++i) pieces[i] = q[i * kThreads + thread];
-  }
+  cluster_wait();  // all blocks have begun: while loads are under way
 #pragma unroll 1
   for (int stage = 0; stage < 3; ++stage) {
     const int n = filler.items(stage), step = stage == 0 ? kWarps : kWarps - kScorers / 32;
@@ -364,18 +369,11 @@ __device__ __forceinline__ void fill(const Block& b, int warp, bool scores) {
         unit = filler.fetch(item);
       }
       if (now.window)
-        store_window(u, b.shared_at + now.to);
+        store_window(u, now.from, b.shared_at + now.to);
       else
         store_entry(u, b.shared_at + now.to);
     }
-    if (stage == 0 && b.has_tile()) {
-#pragma unroll
-      for (int i = 0; i < kH * kD / 8 / kThreads; ++i) {
-        const int at = i * kThreads + thread;
-        *reinterpret_cast<uint4*>(b.shared + kQAt + place_of(at / (kD / 8), at % (kD / 8) * 8)) =
-            pieces[i];
-      }
-    }
+    if (stage == 0) asm volatile("cp.async.wait_all;\n" ::: "memory");
     fence_async();
     if (stage < 2 && !scores && warp - kScorers / 32 < filler.items(stage + 1)) {
       item = filler.item(stage + 1, warp - kScorers / 32);
@@ -396,28 +394,34 @@ __global__ void __cluster_dims__(kBlocks, 1, 1) __launch_bounds__(kThreads, 1)
   extern __shared__ uint8_t raw[];
   uint8_t* shared =
       raw + (1024 - static_cast<uint32_t>(__cvta_generic_to_shared(raw)) % 1024) % 1024;
-  follow_previous(job.overlap);
+  const auto shared_at = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
   const int row = static_cast<int>(blockIdx.x) / kBlocks;
   const int thread = static_cast<int>(threadIdx.x);
+  if (thread == 0) {
+    shared_barrier_init(shared_at + kBarriersAt, 1);
+    // Whoever says which bytes will come, and the warps that weigh here.
+    shared_barrier_init(shared_at + kBarriersAt + 8, 1 + kScorers / 32);
+    barrier_init_done();
+  }
+  __syncwarp();
+  cluster_arrive();
+  follow_previous(job.overlap);
+  const RowKeys keys(job, row);
   const Block b{job,
                 shared,
-                static_cast<uint32_t>(__cvta_generic_to_shared(shared)),
+                shared_at,
                 row,
                 static_cast<int>(blockIdx.x) % kBlocks,
-                tiles_of(RowKeys(job, row).n_places())};
+                tiles_of(keys.n_places())};
+  if (b.has_tile()) copy_q(b);
   if (thread == 0) {
-    shared_barrier_init(b.maxima_barrier(), 1);
-    // The bytes that come, and the warps that weigh here.
-    shared_barrier_init(b.weights_barrier(), 1 + (b.has_tile() ? kScorers / 32 : 0));
-    asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory");
     const int late = 4 * (b.tiles - b.early_tiles());
     const int own = b.has_tile() ? 4 + b.has_quarter() : 0;
     shared_barrier_expect(b.maxima_barrier(), (b.early_tiles() + late) * kH * 4);
     shared_barrier_expect(b.weights_barrier(), (4 * b.tiles - own) * kQuarterSent);
   }
   __syncwarp();
-  cluster_arrive();
-  list_addresses<kThreads, kMostPlaces>(job, row, thread,
+  list_addresses<kThreads, kMostPlaces>(keys, thread,
                                         reinterpret_cast<uint64_t*>(shared + kAddressesAt),
                                         reinterpret_cast<uint32_t*>(shared + kPresentAt));
   __syncthreads();
@@ -427,12 +431,11 @@ __global__ void __cluster_dims__(kBlocks, 1, 1) __launch_bounds__(kThreads, 1)
   if (scores) {
     if (b.has_tile())
       score(b);
-    else
-      cluster_wait();
+    else if (thread % 32 == 0)
+      shared_barrier_arrive(b.weights_barrier());
     named_barrier(4, kThreads);  // the channels are prepared
     sum_channels(b);
   } else {
-    cluster_wait();
     named_arrive(4, kThreads);
     if (warp < kScorers / 32 + kH / 32) {
       const int h = thread - kScorers;

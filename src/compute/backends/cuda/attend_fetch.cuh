@@ -5,26 +5,30 @@
 // Records of the cache to tiles of bf16 in shared memory.
 namespace hadal::cuda {
 
-// What a thread holds of a record between its load and its store: 32 bytes of codes with their
-// scales, 32 channels of the window or 64 of an entry.
+// What a thread holds of a record between its load and its store: 32 bytes of codes, 32 channels of
+// the window or 64 of an entry, and four scales: an entry's, or of 128 channels of the window.
 struct Unit {
   uint4 codes[2];
-  uint32_t scale;
+  uint32_t scales;
 };
 
-// 32 bytes from `from` on of a record; zeros if there is none.
+// What stands for a record that is not there: its values are zeros, and loads need no branch.
+static __device__ const uint4 no_record[(kD + kD / 32) / 16] = {};
+
+// 32 bytes from `from` on of a record.
 __device__ __forceinline__ Unit fetch_unit(const uint8_t* record, bool window, int from) {
-  Unit u{};
-  if (record == nullptr) return u;
+  Unit u;
   u.codes[0] = fetch16(record + from);
   u.codes[1] = fetch16(record + from + 16);
-  u.scale = window ? __ldg(record + kD + from / 32)
-                   : __ldg(reinterpret_cast<const uint32_t*>(record + kD / 2 + from / 8));
+  // One load for both: two into one register would wait for each other.
+  u.scales = __ldg(reinterpret_cast<const uint32_t*>(
+      record + (window ? kD + from / 128 * 4 : kD / 2 + from / 8)));
   return u;
 }
-// To four or eight chunks of 16 bytes: chunk c goes to `at` ^ 16 c.
-__device__ __forceinline__ void store_window(const Unit& u, uint32_t at) {
-  const uint32_t factor = window_factor(u.scale);
+// To four or eight chunks of 16 bytes: chunk c goes to `at` ^ 16 c. A window unit was fetched from
+// byte `from` on.
+__device__ __forceinline__ void store_window(const Unit& u, int from, uint32_t at) {
+  const uint32_t factor = window_factor(u.scales >> from / 32 % 4 * 8 & 0xFFu);
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const uint32_t words[4] = {u.codes[i].x, u.codes[i].y, u.codes[i].z, u.codes[i].w};
@@ -41,7 +45,7 @@ __device__ __forceinline__ void store_entry(const Unit& u, uint32_t at) {
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     uint32_t factors[2];
-    entry_factors(u.scale >> 16 * i, factors);
+    entry_factors(u.scales >> 16 * i, factors);
     const uint32_t words[4] = {u.codes[i].x, u.codes[i].y, u.codes[i].z, u.codes[i].w};
 #pragma unroll
     for (int w = 0; w < 4; ++w) {
@@ -75,10 +79,10 @@ inline constexpr int kMostWindow = 128;
 // Where the records of a row lie, and which places have one. REQUIRES: a window of at most
 // kMostWindow places, and blocks of a power of two entries.
 template <int kThreads, int kMostPlaces>
-__device__ void list_addresses(const AttendJob& job, int row, int thread, uint64_t* addresses,
+__device__ void list_addresses(const RowKeys& keys, int thread, uint64_t* addresses,
                                uint32_t* present) {
   static_assert(kThreads >= kMostWindow);
-  const RowKeys keys(job, row);
+  const AttendJob& job = keys.job;
   const int places = tiles_of(keys.n_places()) * kBlockPlaces;
   constexpr int kTurns = (kMostPlaces + kThreads - 1) / kThreads;
   int entry[kTurns];
@@ -104,9 +108,10 @@ __device__ void list_addresses(const AttendJob& job, int row, int thread, uint64
     else if (entry[i] >= 0)
       record = slab[i] + job.source.entry_offset +
                (entry[i] & (job.source.n_entries - 1)) * job.source.entry_bytes;
-    addresses[place] = reinterpret_cast<uint64_t>(record);
     const uint32_t there = __ballot_sync(0xFFFFFFFFu, record != nullptr);
     if (thread % 32 == 0) present[place / 32] = there;
+    if (record == nullptr) record = reinterpret_cast<const uint8_t*>(no_record);
+    addresses[place] = reinterpret_cast<uint64_t>(record);
   }
 }
 

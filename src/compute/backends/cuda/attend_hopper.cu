@@ -84,10 +84,11 @@ __device__ void fetch_rows(const AttendJob& job, uint8_t* shared, uint32_t share
   for (int row = static_cast<int>(blockIdx.x); row < job.n_rows;
        row += static_cast<int>(gridDim.x), ++turn) {
     // The presence list was last read three rows ago.
-    list_addresses<kFetchers, kMostPlaces>(job, row, thread, addresses,
+    const RowKeys keys(job, row);
+    list_addresses<kFetchers, kMostPlaces>(keys, thread, addresses,
                                            all_present + turn % 4 * (kMostPlaces / 32));
     named_barrier(2, kFetchers);
-    const Batches batches{tiles_of(RowKeys(job, row).n_places()), job.window / kBlockPlaces};
+    const Batches batches{tiles_of(keys.n_places()), job.window / kBlockPlaces};
     const LanePart lane(thread % 32);
     const int key = thread / 32 * (kBlockPlaces / kFetchWarps) + lane.key;
     const int count = batches.count();
@@ -102,7 +103,8 @@ __device__ void fetch_rows(const AttendJob& job, uint8_t* shared, uint32_t share
         if (window) {
 #pragma unroll
           for (int u = 0; u < kUnits; ++u)
-            store_window(units[u], row_at + b % 2 * 1024 + lane.to(true, u, kColumnBytes));
+            store_window(units[u], lane.from(u),
+                         row_at + b % 2 * 1024 + lane.to(true, u, kColumnBytes));
         } else {
 #pragma unroll
           for (int u = 0; u < kUnits; ++u)

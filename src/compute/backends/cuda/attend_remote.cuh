@@ -24,9 +24,11 @@ __device__ __forceinline__ void send4(uint32_t to, float v, uint32_t barrier) {
       "f"(v), "r"(barrier)
       : "memory");
 }
-// The barrier of all threads of the cluster, in two parts.
+// The barrier of all threads of the cluster, in two parts. What was written before it is not made
+// visible by arriving (barrier_init_done() did that for barriers): a release would wait for all
+// loads under way.
 __device__ __forceinline__ void cluster_arrive() {
-  asm volatile("barrier.cluster.arrive.release.aligned;\n" ::: "memory");
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;\n" ::: "memory");
 }
 __device__ __forceinline__ void cluster_wait() {
   asm volatile("barrier.cluster.wait.acquire.aligned;\n" ::: "memory");
