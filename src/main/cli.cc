@@ -265,9 +265,12 @@ void add_bench(CLI::App& bench, BenchOpsOptions& ops, BenchStepOptions& step,
       ->check(CLI::Range(1, 1 << 16));
   s->add_option("--batch", step.batch, "sequences of the batched decode (default 8)")
       ->check(CLI::Range(1, 256));
-  s->add_option("--layers", step.layers, "cut the config to so many layers, random weights")
-      ->check(CLI::Range(2, 1 << 10));
+  CLI::Option* layers =
+      s->add_option("--layers", step.layers, "cut the config to so many layers, random weights")
+          ->check(CLI::Range(2, 1 << 10));
   s->add_option("--seed", step.seed, "of the random weights (default 1)");
+  s->add_flag("--profile", step.profile, "times of the ops of each workload, on the host")
+      ->excludes(layers);
   s->add_flag("--json", step.json, "one JSON object a line");
   s->callback([&] { chosen = [&] { return cmd_bench_step(step); }; });
 }

@@ -9,6 +9,8 @@
 // With --layers the model is a shortened one with random weights, and each decode also shows what
 // the whole model would take if time goes with bytes: a projection. On an accelerator the backend
 // measures its peaks, and memory is not reported.
+// With --profile each workload shows its ops, each beside the time that its bytes or its
+// multiply-adds need.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -21,10 +23,12 @@
 
 #include "base/core/sha256.h"
 #include "compute/weights/layout.h"
+#include "main/backend_choice.h"
 #include "main/cmd_bench_limits.h"
 #include "main/commands.h"
 #include "main/engine_stack.h"
 #include "main/loaded_model.h"
+#include "main/op_profile.h"
 #include "main/short_model.h"
 
 namespace hadal::main {
@@ -112,10 +116,11 @@ uint64_t peak_resident_bytes() {
 
 class StepBench {
  public:
-  StepBench(const BenchStepOptions& options, LoadedModel& loaded, ops::Replay replay,
-            std::unique_ptr<device::Stream> stream)
+  StepBench(const BenchStepOptions& options, LoadedModel& loaded, OpProfile& profile,
+            ops::Replay replay, std::unique_ptr<device::Stream> stream)
       : options_(options),
         loaded_(loaded),
+        profile_(profile),
         replay_(replay),
         stream_(std::move(stream)),
         weights_(weigh(loaded.config)) {}
@@ -152,6 +157,7 @@ class StepBench {
             share * 100);
       }
       if (options_.layers > 0 && m.bytes > 0) project(m);
+      report_ops(m, read, peak_flops);
     }
   }
 
@@ -160,8 +166,33 @@ class StepBench {
     std::string name;
     double tokens, bytes, macs;
     Spread seconds;
-    std::string logits;  // a digest of the last ones, to compare runs by
+    std::string logits;       // a digest of the last ones, to compare runs by
+    std::vector<OpTime> ops;  // of n_profiled steps; empty without --profile
+    size_t n_profiled = 0;
   };
+
+  // Times of one step, the longest first.
+  void report_ops(const Measured& m, double read, double peak_flops) const {
+    const auto n = static_cast<double>(m.n_profiled);
+    double sum = 0;
+    for (const OpTime& op : m.ops) sum += op.seconds / n;
+    for (const OpTime& op : m.ops) {
+      const double ms = op.seconds / n * 1e3, calls = static_cast<double>(op.n_calls) / n;
+      const double limit = std::max(op.bytes / read, 2 * op.macs / peak_flops) / n * 1e3;
+      if (options_.json) {
+        fmt::print(
+            "{{\"bench\":\"step\",\"workload\":\"{}\",\"op\":\"{}\",\"calls\":{:.1f},\"mean_ms\":{:"
+            ".4f},"
+            "\"part\":{:.4f},\"limit_ms\":{:.4f}}}\n",
+            m.name, op.name, calls, ms, ms / 1e3 / sum, limit);
+      } else {
+        fmt::print(
+            "  {:<22}{:>6.1f} calls{:>10.3f} ms{:>7.1f}% of the step   limit {:>9.3f} ms{}\n",
+            op.name, calls, ms, ms / 1e3 / sum * 100, limit,
+            limit > 0 ? fmt::format(": {:.1f}%", limit / ms * 100) : "");
+      }
+    }
+  }
 
   // Time goes with the bytes that a step touches.
   void project(const Measured& m) const {
@@ -254,6 +285,7 @@ class StepBench {
     std::vector<double> seconds;
     double macs = 0;
     for (int turn = 0; turn < 2; ++turn) {
+      profile_.clear();
       loaded_.model->reset_slot(cache.view, 0, *stream_);
       double sum = 0;
       macs = weights_.head_macs;
@@ -274,7 +306,8 @@ class StepBench {
       if (sum > kLongPrefill) break;  // so long a turn needs no other to warm up for it
     }
     HADAL_TRY(std::string digest, digest_of_logits(1));
-    measured_.push_back({"prefill", static_cast<double>(n), 0, macs, summarise(seconds), digest});
+    measured_.push_back({"prefill", static_cast<double>(n), 0, macs, summarise(seconds), digest,
+                         profile_.by_time(), 1});
     return {};
   }
 
@@ -289,6 +322,7 @@ class StepBench {
     HADAL_TRY(double s, step(cache, *workspace, n_seqs, 0, kDecodePrompt, 0, true));
     std::vector<double> seconds;
     for (int32_t at = kDecodePrompt; at < end; ++at) {
+      if (at == kDecodePrompt + kWarmSteps) profile_.clear();
       HADAL_TRY(s, step(cache, *workspace, n_seqs, at, 1, 0, true));
       if (at >= kDecodePrompt + kWarmSteps) seconds.push_back(s);
     }
@@ -296,12 +330,13 @@ class StepBench {
     HADAL_TRY(std::string digest, digest_of_logits(n_seqs));
     measured_.push_back({fmt::format("decode_{}", n_seqs), static_cast<double>(n_seqs),
                          step_bytes(loaded_.config, weights_, n_seqs), macs, summarise(seconds),
-                         digest});
+                         digest, profile_.by_time(), seconds.size()});
     return {};
   }
 
   const BenchStepOptions& options_;
   LoadedModel& loaded_;
+  OpProfile& profile_;
   const ops::Replay replay_;
   std::unique_ptr<device::Stream> stream_;
   const WeightBytes weights_;
@@ -339,11 +374,20 @@ core::Status bench_step(const BenchStepOptions& options) {
           .max_seqs = options.batch,
           .max_logits = options.batch,
           .max_context = std::max(options.prompt, kDecodePrompt + kWarmSteps + options.decode)}};
+  OpProfile profile;
   LoadedModel loaded;
   if (options.layers > 0) {
     HADAL_TRY(loaded, make_short_model(options.model, options.layers, options.seed, use));
   } else {
-    HADAL_TRY(loaded, load_model(options.model, use));
+    HADAL_TRY(std::unique_ptr<ops::Backend> backend, make_backend(options.model));
+    if (options.profile && !backend->device().reads_host_memory()) {
+      return core::Error{core::Code::kInvalidRequest,
+                         "--profile times ops on the host; an accelerator's ops outlast their "
+                         "calls. Leave it out, or give --backend cpu",
+                         "profile"};
+    }
+    if (options.profile) backend = profiled(std::move(backend), profile);
+    HADAL_TRY(loaded, load_model(options.model, use, std::move(backend)));
   }
   const int64_t positions = loaded.config.max_positions;
   if (options.prompt > positions || kDecodePrompt + kWarmSteps + options.decode > positions) {
@@ -358,7 +402,7 @@ core::Status bench_step(const BenchStepOptions& options) {
     fmt::print("{}, {} layers, weights {:.1f} GB\n", device.description(), loaded.config.n_layers,
                static_cast<double>(loaded.model->weight_bytes()) / 1e9);
   HADAL_TRY(std::unique_ptr<device::Stream> stream, device.make_stream());
-  StepBench bench(options, loaded, replay, std::move(stream));
+  StepBench bench(options, loaded, profile, replay, std::move(stream));
   HADAL_TRY_VOID(bench.run());
   if (!device.reads_host_memory()) {
     HADAL_TRY(const ops::Peaks peaks, loaded.backend->measure_peaks());

@@ -123,6 +123,7 @@ struct BenchStepOptions {
   int32_t batch = 8;      // sequences of the batched decode
   int32_t layers = 0;     // not 0: random weights, the config cut to so many layers
   uint64_t seed = 1;      // of random weights
+  bool profile = false;   // times of the ops; host only, not with `layers`
   bool json = false;
 };
 int cmd_bench_step(const BenchStepOptions& options);
