@@ -136,8 +136,13 @@ PackedBytes::PackedBytes(int64_t bytes) : size_(bytes) {
   if (huge) {
     const auto address = reinterpret_cast<uintptr_t>(base_);
     data_ += (kHugePage - static_cast<int64_t>(address % kHugePage)) % kHugePage;
-    // The last, partial huge page stays small, so that a layer of many tensors wastes nothing.
-    madvise(data_, static_cast<size_t>(bytes / kHugePage * kHugePage), MADV_HUGEPAGE);
+  }
+  // The last, partial huge page stays small, so that a layer of many tensors wastes nothing. That
+  // has to be said: where the system gives huge pages to all, it would round every tensor up.
+  const int64_t whole = huge ? bytes / kHugePage * kHugePage : 0;
+  if (whole > 0) madvise(data_, static_cast<size_t>(whole), MADV_HUGEPAGE);
+  if (whole < bytes) {
+    madvise(data_ + whole, static_cast<size_t>(base_ + mapped_ - data_ - whole), MADV_NOHUGEPAGE);
   }
 }
 
