@@ -44,8 +44,8 @@ struct ThinkingBudget {
 };
 
 // How the next token is chosen. Order of application: kernels.md 2.10 (penalties, mask,
-// temperature, top-k, top-p, min-p, draw). The draw is Gumbel-max with Philox keyed by (seed,
-// absolute position, stream, token id).
+// temperature, top-k, top-p, min-p, draw). The draw is Gumbel-max with noise that is a function of
+// (seed, absolute position, stream, token id).
 struct SamplingParams {
   float temperature = 1.0f;  // 0: greedy, lowest id on ties
   float top_p = 1.0f;

@@ -1,6 +1,8 @@
 #include "engine/sampling/sampler.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -111,20 +113,58 @@ size_t cut_tail(std::span<Candidate> candidates, const types::SamplingParams& p,
 // No noise exceeds -log(-log(1 - 2^-25)) = 25 log 2 = 17.33.
 constexpr float kMaxNoise = 17.4f;
 
+// 24 bits of each token of a row; the four of the last Philox call are kept for its neighbours.
+class NoiseBits {
+ public:
+  NoiseBits(uint64_t seed, uint64_t position, uint32_t stream)
+      : key_{static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)},
+        counter_{0, static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32), stream},
+        words_(core::philox4x32(counter_, key_)) {}
+  uint32_t operator()(types::TokenId token) {
+    const uint32_t four = static_cast<uint32_t>(token) / 4;
+    if (four != counter_[0]) {
+      counter_[0] = four;
+      words_ = core::philox4x32(counter_, key_);
+    }
+    return words_[static_cast<uint32_t>(token) % 4] >> 8;
+  }
+
+ private:
+  const std::array<uint32_t, 2> key_;
+  std::array<uint32_t, 4> counter_;
+  std::array<uint32_t, 4> words_;  // of counter_
+};
+
+// Centred in their cell, so that u is neither 0 nor 1. In double: exact inputs, one rounding at the
+// end.
+float noise_of(uint32_t bits) {
+  const double u = (static_cast<double>(bits) + 0.5) * 0x1p-24;
+  return static_cast<float>(-std::log(-std::log(u)));
+}
+
+// At least noise_of(bits), by little where that is large, without its logarithms: noise is at most
+// -log(1 - u), and log2 of a float 2^e (1 + m) is at least e + m, which are its bits.
+float noise_limit(uint32_t bits) {
+  const auto rest = static_cast<float>((1u << 25) - 1 - 2 * bits);  // (1 - u) * 2^25
+  const auto log2_rest = static_cast<float>(std::bit_cast<int32_t>(rest) - (127 << 23)) * 0x1p-23f;
+  return (25 - log2_rest) * 0.693147f + 1e-3f;
+}
+
 // `likeliest` is one of the candidates. Noise is drawn only where it could still win, which changes
 // nothing but the time.
 types::TokenId draw(std::span<const Candidate> candidates, const Candidate& likeliest,
                     const RowInput& row) {
   const types::SamplingParams& p = *row.params;
   const float inverse_t = 1.0f / p.temperature;
-  const auto value_of = [&](const Candidate& c) {
-    return c.logit * inverse_t + gumbel_noise(p.seed, row.position, p.stream, c.token);
-  };
+  NoiseBits bits_of(p.seed, row.position, p.stream);
   types::TokenId best = likeliest.token;
-  float best_value = value_of(likeliest);
+  float best_value = likeliest.logit * inverse_t + noise_of(bits_of(likeliest.token));
   for (const Candidate& c : candidates) {
-    if (c.logit * inverse_t + kMaxNoise < best_value) continue;
-    const float value = value_of(c);
+    const float scaled = c.logit * inverse_t;
+    if (scaled + kMaxNoise < best_value) continue;
+    const uint32_t bits = bits_of(c.token);
+    if (scaled + noise_limit(bits) < best_value) continue;
+    const float value = scaled + noise_of(bits);
     if (value > best_value || (value == best_value && c.token < best)) {
       best = c.token;
       best_value = value;
@@ -176,14 +216,7 @@ core::Error no_token_left() {
 }
 
 float gumbel_noise(uint64_t seed, uint64_t position, uint32_t stream, types::TokenId token) {
-  const auto words =
-      core::philox4x32({static_cast<uint32_t>(token), static_cast<uint32_t>(position),
-                        static_cast<uint32_t>(position >> 32), stream},
-                       {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
-  // 24 bits centred in their cell, so that neither 0 nor 1 occurs. In double: exact inputs, one
-  // rounding at the end.
-  const double u = (static_cast<double>(words[0] >> 8) + 0.5) * 0x1p-24;
-  return static_cast<float>(-std::log(-std::log(u)));
+  return noise_of(NoiseBits(seed, position, stream)(token));
 }
 
 core::Result<types::TokenEvent> sample_row(const RowInput& row, Workspace& workspace) {

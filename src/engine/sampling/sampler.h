@@ -40,7 +40,7 @@ struct RowInput {
 //   top-k        the k largest; among equals the lower id
 //   top-p        the smallest set of the most likely tokens whose mass reaches p (after temperature
 //   and top-k) min-p        tokens of at least min_p times the likeliest one's probability draw
-//   argmax of logit / T + Gumbel noise, which Philox gives for (seed, position, stream, token id)
+//   argmax of logit / T + Gumbel noise (gumbel_noise below), the lower id among equals
 //   temperature 0: the largest logit, the lowest id among equals
 //
 // kInternal if no token is left or a logit is NaN: the row must end with an error, no token is made
@@ -54,8 +54,10 @@ bool has_penalties(const types::SamplingParams& params);
 core::Error not_a_number();
 core::Error no_token_left();
 
-// The noise of one token: -log(-log(u)), u in (0, 1) from 24 bits. Shared by target and draft, so
-// that drafting cannot change a draw.
+// The noise of one token, a function of these four alone: -log(-log(u)) with u = (b + 1/2) / 2^24,
+// b the upper 24 bits of word token % 4 of Philox4x32-10 with the key (seed) and the counter (token
+// / 4, low and high half of the position, stream). Four neighbours share a call, for its price is
+// what a draw costs. Shared by target and draft, so that drafting cannot change a draw.
 float gumbel_noise(uint64_t seed, uint64_t position, uint32_t stream, types::TokenId token);
 
 }  // namespace hadal::sampling

@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-// The noise of a draw (engine/sampling/sampler.cc): Philox4x32-10 keyed by the row's seed, of
-// (token, position, stream), and -log(-log(u)) of the upper 24 bits of its first word.
+// The noise of a draw (gumbel_noise() of engine/sampling/sampler.h): of four neighbouring tokens
+// one Philox4x32-10 gives a word each, and -log(-log(u)) of its upper 24 bits is the noise.
 namespace hadal::cuda {
 
 struct NoiseKey {
@@ -11,22 +11,72 @@ struct NoiseKey {
   uint32_t stream;
 };
 
-// The first word.
-__device__ __forceinline__ uint32_t noise_word(const NoiseKey& key, uint32_t token) {
-  uint32_t c0 = token, c1 = static_cast<uint32_t>(key.position);
-  uint32_t c2 = static_cast<uint32_t>(key.position >> 32), c3 = key.stream;
-  uint32_t k0 = static_cast<uint32_t>(key.seed), k1 = static_cast<uint32_t>(key.seed >> 32);
-#pragma unroll
-  for (int round = 0; round < 10; ++round) {
-    const uint64_t a = uint64_t{0xD2511F53u} * c0, b = uint64_t{0xCD9E8D57u} * c2;
-    c0 = static_cast<uint32_t>(b >> 32) ^ c1 ^ k0;
-    c1 = static_cast<uint32_t>(b);
-    c2 = static_cast<uint32_t>(a >> 32) ^ c3 ^ k1;
-    c3 = static_cast<uint32_t>(a);
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
+// Both halves of a product.
+struct WidePair {
+  uint32_t high, low;
+};
+__device__ __forceinline__ WidePair multiply_wide(uint32_t a, uint32_t b) {
+  WidePair out;
+#ifdef __CUDA_ARCH__
+  // Spelled, because the compiler adds a zero to each upper half of a 64-bit product that it makes.
+  asm("{\n"
+      ".reg .u64 p;\n"
+      "mul.wide.u32 p, %2, %3;\n"
+      "mov.b64 {%1, %0}, p;\n"
+      "}\n"
+      : "=r"(out.high), "=r"(out.low)
+      : "r"(a), "r"(b));
+#else
+  const uint64_t p = static_cast<uint64_t>(a) * b;
+  out = {static_cast<uint32_t>(p >> 32), static_cast<uint32_t>(p)};
+#endif
+  return out;
+}
+
+// The words of a row's tokens, four neighbours at a time. Only the first word of the counter
+// differs, so that the first two rounds have one product each, and what they add is worked out
+// once: 18 products a call.
+class NoiseWords {
+ public:
+  __device__ explicit NoiseWords(const NoiseKey& key)
+      : k0_(static_cast<uint32_t>(key.seed)), k1_(static_cast<uint32_t>(key.seed >> 32)) {
+    const auto low = static_cast<uint32_t>(key.position);
+    const WidePair b = multiply_wide(kSecond, static_cast<uint32_t>(key.position >> 32));
+    const WidePair a = multiply_wide(kFirst, b.high ^ low ^ k0_);
+    first_ = key.stream ^ k1_;
+    second0_ = b.low ^ (k0_ + kStep0);
+    second2_ = a.high ^ (k1_ + kStep1);
+    third2_ = a.low ^ (k1_ + 2 * kStep1);
   }
-  return c0;
+  // Of tokens 4 * four to 4 * four + 3.
+  __device__ __forceinline__ uint4 of(uint32_t four) const {
+    WidePair a = multiply_wide(kFirst, four);
+    WidePair b = multiply_wide(kSecond, a.high ^ first_);
+    uint32_t c0 = b.high ^ second0_, c1 = b.low, c2 = a.low ^ second2_, c3 = 0;
+#pragma unroll
+    for (uint32_t round = 2; round < 10; ++round) {
+      a = multiply_wide(kFirst, c0);
+      b = multiply_wide(kSecond, c2);
+      c0 = b.high ^ c1 ^ (k0_ + round * kStep0);
+      c1 = b.low;
+      c2 = a.high ^ (round == 2 ? third2_ : c3 ^ (k1_ + round * kStep1));
+      c3 = a.low;
+    }
+    return {c0, c1, c2, c3};
+  }
+
+ private:
+  static constexpr uint32_t kFirst = 0xD2511F53u, kSecond = 0xCD9E8D57u;
+  static constexpr uint32_t kStep0 = 0x9E3779B9u, kStep1 = 0xBB67AE85u;
+  uint32_t k0_, k1_;
+  // What the first three rounds add to the first and the third word besides what differs.
+  uint32_t first_, second0_, second2_, third2_;
+};
+
+__device__ __forceinline__ uint32_t noise_word(const NoiseKey& key, uint32_t token) {
+  const uint4 words = NoiseWords(key).of(token / 4);
+  const uint32_t k = token % 4;
+  return k == 0 ? words.x : k == 1 ? words.y : k == 2 ? words.z : words.w;
 }
 __device__ __forceinline__ uint32_t noise_bits(const NoiseKey& key, uint32_t token) {
   return noise_word(key, token) >> 8;
