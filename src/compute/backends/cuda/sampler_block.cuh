@@ -16,6 +16,7 @@ inline constexpr int kStreamThreads = 256;  // of rows that are read past
 inline constexpr int kListed = 512;         // tokens that a block looks at one by one
 inline constexpr int kSampleBlocks = 8;     // of a row: the largest portable cluster
 inline constexpr int kSampleBins = 1024;
+inline constexpr int kQuadsAhead = 7;  // of four tokens that a thread has on their way
 inline constexpr uint32_t kLowestKey = 0x00800000u;  // of the lowest finite number
 
 // Order of floats as unsigned numbers; both zeros are equal, -inf is below kLowestKey.
@@ -65,23 +66,31 @@ struct Exchange {
   uint32_t warp_words[kSampleThreads / 32];
 };
 
+// Tokens by their distance from the likeliest, and a list of some.
+struct SampleBins {
+  uint32_t counts[kSampleBins];
+  uint32_t mass_low[kSampleBins], mass_high[kSampleBins];
+  // in block 0: the tokens of one bin, then in order; the listed log-probabilities
+  Contender listed[kListed], ordered[kListed];
+  double weights[kListed];
+};
+
 // Shared memory of one block besides its slice.
 struct SampleShared {
   Exchange exchange;
   DrawList draw;
   uint64_t warp_mass[kSampleThreads / 32];
-  uint32_t counts[kSampleBins];
-  uint32_t mass_low[kSampleBins], mass_high[kSampleBins];
+  union {
+    SampleBins bins;
+    float4 ring[kQuadsAhead][kStreamThreads];  // of the pass before anything is selected
+  };
   // the bin that holds the boundary, and what comes before it
   int bin;
   uint64_t before;
   double mass_before, wanted, total;
   uint32_t inside;
   int32_t found;
-  // in block 0: the tokens of that bin, then in order; the listed log-probabilities
-  uint32_t n_listed;
-  Contender listed[kListed], ordered[kListed];
-  double weights[kListed];
+  uint32_t n_listed;  // in block 0
   Contender cut;
 };
 

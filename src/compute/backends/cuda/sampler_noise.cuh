@@ -73,13 +73,10 @@ class NoiseWords {
   uint32_t first_, second0_, second2_, third2_;
 };
 
-__device__ __forceinline__ uint32_t noise_word(const NoiseKey& key, uint32_t token) {
+__device__ __forceinline__ uint32_t noise_bits(const NoiseKey& key, uint32_t token) {
   const uint4 words = NoiseWords(key).of(token / 4);
   const uint32_t k = token % 4;
-  return k == 0 ? words.x : k == 1 ? words.y : k == 2 ? words.z : words.w;
-}
-__device__ __forceinline__ uint32_t noise_bits(const NoiseKey& key, uint32_t token) {
-  return noise_word(key, token) >> 8;
+  return (k == 0 ? words.x : k == 1 ? words.y : k == 2 ? words.z : words.w) >> 8;
 }
 
 // The f32 is that of the host for each of the 2^24 arguments (tests/conformance/sampler).

@@ -1,32 +1,101 @@
 #pragma once
 
+#include "compute/backends/cuda/sampler_copy.cuh"
 #include "compute/backends/cuda/sampler_slice.cuh"
 
-// The draw among all tokens of a row in one pass. Four tokens' noise costs some 80 instructions,
-// its logarithms and the list are for the few that may win.
+// The draw among all tokens of a row in one pass.
 namespace hadal::cuda {
 
-#ifndef DRAW_UNROLL
-#define DRAW_UNROLL 1
-#endif
-inline constexpr int kDrawUnroll = DRAW_UNROLL;
-// What may win: listed, and the bound raised by it.
-__device__ __noinline__ void offer_token(DrawList& list, float logit, uint32_t word, int32_t token,
-                                         float inverse_t) {
-  const float scaled = __fmul_rn(logit, inverse_t);
-  const float estimate = scaled + noise_estimate(word >> 8);
-  const float bound = float_of(*static_cast<volatile uint32_t*>(&list.bound));
-  if (!(estimate + kNoiseMargin >= bound) || isinf(logit)) return;
-  if (estimate - kNoiseMargin > bound) atomicMax(&list.bound, key_of(estimate - kNoiseMargin));
-  const uint32_t at = atomicAdd(&list.n, 1u);
-  if (at < DrawList::kSize) {
-    list.entries[at] = {scaled, token, logit};
-    list.bits[at] = word >> 8;
-  } else {
-    const float value = __fadd_rn(scaled, noise_value(word >> 8));
-    atomicMax(&list.best, static_cast<unsigned long long>(packed(key_of(value), token)));
+// A bound that a kept token surely reaches, for all blocks of the row.
+__device__ __forceinline__ void raise_bound(DrawList& list, uint32_t key) {
+  const auto cluster = cooperative_groups::this_cluster();
+#pragma unroll
+  for (int b = 0; b < kSampleBlocks; ++b) atomicMax(cluster.map_shared_rank(&list.bound, b), key);
+}
+// Lists those of four tokens that may win.
+__device__ __noinline__ void offer_four(DrawList& list, float4 v, uint4 words, int32_t token,
+                                        float inverse_t) {
+#pragma unroll 1
+  for (int k = 0; k < 4; ++k) {
+    const float scaled = __fmul_rn(v.x, inverse_t);
+    const uint32_t bits = words.x >> 8;
+    const float estimate = scaled + noise_estimate(bits);
+    const float bound = float_of(*static_cast<volatile uint32_t*>(&list.bound));
+    if (estimate + kNoiseMargin >= bound && !isinf(v.x)) {
+      if (estimate - kNoiseMargin > bound) raise_bound(list, key_of(estimate - kNoiseMargin));
+      const uint32_t at = atomicAdd(&list.n, 1u);
+      if (at < DrawList::kSize) {
+        list.entries[at] = {scaled, token + k, v.x};
+        list.bits[at] = bits;
+      } else {
+        const float value = __fadd_rn(scaled, noise_value(bits));
+        atomicMax(&list.best, static_cast<unsigned long long>(packed(key_of(value), token + k)));
+      }
+    }
+    v = {v.y, v.z, v.w, v.x};
+    words = {words.y, words.z, words.w, words.x};
   }
 }
+
+// Tokens of a row offered to its draw, four neighbours at a time: their noise costs 37
+// instructions, logarithms and the list are for the few that may win.
+class Offers {
+ public:
+  __device__ Offers(DrawList& list, const NoiseKey& key, float inverse_t)
+      : list_(list),
+        bound_at_(shared_address(&list.bound)),
+        noise_(key),
+        inverse_t_(inverse_t),
+        k_(kLog2E * inverse_t) {}
+  // By all threads: the draws of each one's likeliest give a bound that few tokens reach.
+  __device__ void start(const float4& v, int32_t token) {
+    const float top = largest_of(largest_of(v.x, v.y), largest_of(v.z, v.w));
+    const uint4 words = noise_.of(static_cast<uint32_t>(token) / 4);
+    const uint32_t word = v.x == top   ? words.x
+                          : v.y == top ? words.y
+                          : v.z == top ? words.z
+                                       : words.w;
+    const float sure = top * inverse_t_ + noise_estimate(word >> 8) - kNoiseMargin;
+    const uint32_t highest = __reduce_max_sync(0xFFFFFFFFu, key_of(fmaxf(sure, kNothing)));
+    if (threadIdx.x % 32 == 0) atomicMax(&list_.bound, highest);
+    __syncthreads();
+    if (threadIdx.x == 0) raise_bound(list_, *static_cast<volatile uint32_t*>(&list_.bound));
+  }
+  // `top` is the largest of four, -inf is none; the first one's number is a multiple of four.
+  __device__ __forceinline__ void take(const float4& v, float top, int32_t token) {
+    refresh();
+    const float distance = fmaf(top, k_, -unit_);
+    if (!(distance >= kFarthest)) return;
+    const uint4 words = noise_.of(static_cast<uint32_t>(token) / 4);
+    const uint32_t highest = max(max(words.x, words.y), max(words.z, words.w));
+    if (may_reach(highest, power_of_two(distance))) offer_four(list_, v, words, token, inverse_t_);
+  }
+
+ private:
+  static constexpr float kFarthest = -26;  // no noise reaches over 25 log 2
+
+  // Takes over what other threads found, of all blocks.
+  __device__ __forceinline__ void refresh() {
+    const uint32_t found = changing_word(bound_at_);
+    if (found == bound_) return;
+    bound_ = found;
+    const float value = float_of(found);
+    unit_ = (value - kNoiseMargin - fabsf(value) * 1e-6f) * kLog2E;
+  }
+  // Whether a token may reach the bound, given 2^distance and its word of noise: that u of its
+  // noise is so close to 1.
+  __device__ __forceinline__ static bool may_reach(uint32_t word, float e) {
+    const float upper = __uint_as_float((word >> 9) + 0x3F800000u);  // 1 + u, down to 23 bits
+    return upper + e >= 2.0f - 0x1p-20f;
+  }
+  DrawList& list_;
+  const uint32_t bound_at_;
+  const NoiseWords noise_;
+  const float inverse_t_, k_;  // k_: log2(e) / T
+  uint32_t bound_ = ~0u;
+  float unit_ = 0;  // log2(e) times a little less than the bound
+};
+
 // This thread's best of the list, after a barrier.
 __device__ inline uint64_t best_listed(const DrawList& list) {
   const float bound = float_of(list.bound);
@@ -41,119 +110,73 @@ __device__ inline uint64_t best_listed(const DrawList& list) {
   return best;
 }
 
-// Whether a token may reach a value `unit`, given e^(logit / T - unit) and its word of noise: that
-// u of its noise is so close to 1.
-__device__ __forceinline__ bool may_reach(uint32_t word, float e) {
-  const float upper = __uint_as_float((word >> 9) + 0x3F800000u);  // 1 + u, down to 23 bits
-  return upper + e >= 2.0f - 0x1p-20f;
-}
-__device__ __forceinline__ float slack_of(float bound) {
-  return kNoiseMargin + fabsf(bound) * 1e-6f;
-}
-__device__ __forceinline__ float one_of(const float4& v, int k) {
-  return k == 0 ? v.x : k == 1 ? v.y : k == 2 ? v.z : v.w;
-}
-
 // A thread's fours of its slice one after the other, the next ones on their way to shared memory.
 class QuadStream {
  public:
   __device__ QuadStream(const StreamSlice& slice, float4 (*ring)[kStreamThreads])
-      : slice_(slice), ring_(ring) {
-    for (int q = 0; q < kQuadsAhead; ++q) fetch(q);
+      : slice_(slice),
+        next_(slice.place(0, 0)),
+        slot_(shared_address(&ring[0][threadIdx.x])),
+        end_(slot_ + kRing) {
+    asm volatile("" : "+r"(slot_), "+r"(end_));  // kept
+    for (int q = 0; q < kQuadsAhead; ++q) fetch();
   }
-  __device__ __forceinline__ float4 take(int q) {
-    const int i = slice_.place(0, q);
+  // The one that take() gives next, or none; `i` is its place.
+  __device__ __forceinline__ float4 see(int i) {
+    if (i >= slice_.n) return {-kInfinity, -kInfinity, -kInfinity, -kInfinity};
     if (!slice_.quick)
       return four_logits(slice_.row, slice_.a, slice_.from, i, slice_.n, slice_.first);
-    wait_for_oldest();
-    float4 v = ring_[slot_][threadIdx.x];
-    if (i >= slice_.n) v = {-kInfinity, -kInfinity, -kInfinity, -kInfinity};
-    fetch(q + kQuadsAhead);
+    copy16_wait<kQuadsAhead - 1>();
+    const uint4 v = shared_load4(slot_);
+    return {__uint_as_float(v.x), __uint_as_float(v.y), __uint_as_float(v.z), __uint_as_float(v.w)};
+  }
+  __device__ __forceinline__ float4 take(int i) {
+    const float4 v = see(i);
+    fetch();
     return v;
   }
 
  private:
+  static constexpr uint32_t kSlot = kStreamThreads * sizeof(float4), kRing = kQuadsAhead * kSlot;
+
   // Into the slot of the one taken last.
-  __device__ __forceinline__ void fetch(int q) {
+  __device__ __forceinline__ void fetch() {
     if (!slice_.quick) return;
-    const int i = slice_.place(0, q);
-    if (i < slice_.n) copy_four(&ring_[slot_][threadIdx.x], slice_.from + i);
-    commit_copies();
-    slot_ = slot_ + 1 == kQuadsAhead ? 0 : slot_ + 1;
+    if (next_ < slice_.n) copy16(slot_, slice_.from + next_);
+    copy16_commit();
+    next_ += kStreamThreads * 4;
+    slot_ += kSlot;
+    if (slot_ == end_) slot_ -= kRing;
   }
-#ifdef __CUDA_ARCH__
-  __device__ static void copy_four(float4* to, const float* from) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\n" ::"r"(
-                     static_cast<uint32_t>(__cvta_generic_to_shared(to))),
-                 "l"(from)
-                 : "memory");
-  }
-  __device__ static void commit_copies() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
-  __device__ static void wait_for_oldest() {
-    asm volatile("cp.async.wait_group %0;\n" ::"n"(kQuadsAhead - 1) : "memory");
-  }
-#else
-  __device__ static void copy_four(float4* to, const float* from) {
-    *to = {from[0], from[1], from[2], from[3]};
-  }
-  __device__ static void commit_copies() {}
-  __device__ static void wait_for_oldest() {}
-#endif
 
   const StreamSlice& slice_;
-  float4 (*ring_)[kStreamThreads];
-  int slot_ = 0;
+  int next_;
+  uint32_t slot_, end_;
 };
 
-// One pass: the largest logit, the mass, and the draw among all tokens. A short loop: unrolled, its
-// code did not fit the instruction cache.
+// One pass: the largest logit, the mass if it is asked for, and the draw among all tokens.
 struct DrawPass {
   float own = -kInfinity;
-  float mass = 0, unit = 2 * kNothing;
+  float mass = 0;  // the sum of e^((logit - unit()) / T)
 
-  __device__ __forceinline__ void run(const StreamSlice& slice, StreamShared& m,
-                                      const NoiseKey& noise, float inverse_t) {
-    DrawList& list = m.s.draw;
-    QuadStream stream(slice, m.ring);
-    const int quads = (slice.n + kStreamThreads * 4 - 1) / (kStreamThreads * 4);
-    float bound = kNothing;
+  __device__ __forceinline__ float unit() const { return fmaxf(own, kNothing); }
+  __device__ __forceinline__ void run(QuadStream& stream, const StreamSlice& slice, Offers& offers,
+                                      float inverse_t, bool weighs) {
+    const float k = kLog2E * inverse_t;
+    const int begin = slice.place(0, 0);
+    offers.start(stream.see(begin), slice.first + begin);
 #pragma unroll 1
-    for (int q = 0; q < quads; ++q) {
-      const float4 v = stream.take(q);
-      const int32_t token = slice.first + slice.place(0, q);
+    for (int i = begin; i < slice.n; i += kStreamThreads * 4) {
+      const float4 v = stream.take(i);
       const float top = largest_of(largest_of(v.x, v.y), largest_of(v.z, v.w));
+      const float before = unit();
       own = largest_of(own, top);
-      // The bound: what others found, or this thread's largest logit with the least noise.
-      float sure = fmaxf(fmaf(top, inverse_t, kLeastNoise), kNothing);
-      if (q == 0) {
-        // The draws of the threads' first give a bound that few others reach.
-        const int k = v.x == top ? 0 : v.y == top ? 1 : v.z == top ? 2 : 3;
-        sure = fmaxf(sure, top * inverse_t - kNoiseMargin +
-                               noise_estimate(noise_bits(noise, static_cast<uint32_t>(token + k))));
-        const uint32_t key = __reduce_max_sync(0xFFFFFFFFu, key_of(sure));
-        if (threadIdx.x % 32 == 0) atomicMax(&list.bound, key);
-        __syncthreads();
+      if (weighs) {
+        mass *= power_of_two((before - unit()) * k);
+        mass += (power_of_two((v.x - unit()) * k) + power_of_two((v.y - unit()) * k)) +
+                (power_of_two((v.z - unit()) * k) + power_of_two((v.w - unit()) * k));
       }
-      const float found = float_of(*static_cast<volatile uint32_t*>(&list.bound));
-      if (sure > found) atomicMax(&list.bound, key_of(sure));
-      bound = fmaxf(bound, fmaxf(found, sure));
-      const float before = unit;
-      unit = bound - slack_of(bound);
-      mass *= power_of_two((before - unit) * kLog2E);
-      const float4 e = {power_of_two(fmaf(v.x, inverse_t, -unit) * kLog2E),
-                        power_of_two(fmaf(v.y, inverse_t, -unit) * kLog2E),
-                        power_of_two(fmaf(v.z, inverse_t, -unit) * kLog2E),
-                        power_of_two(fmaf(v.w, inverse_t, -unit) * kLog2E)};
-      mass += (e.x + e.y) + (e.z + e.w);
-      const float open = bound - kMaxNoise;
-      if (!(top * inverse_t >= open)) continue;
-#pragma unroll kDrawUnroll
-      for (int k = 0; k < 4; ++k) {
-        const float x = one_of(v, k);
-        if (!(x * inverse_t >= open)) continue;
-        const uint32_t word = noise_word(noise, static_cast<uint32_t>(token + k));
-        if (may_reach(word, one_of(e, k))) offer_token(list, x, word, token + k, inverse_t);
-      }
+      offers.take(v, top, slice.first + i);
     }
   }
 };

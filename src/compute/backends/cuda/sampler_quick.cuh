@@ -57,17 +57,17 @@ __device__ inline void quick_histogram(SampleBlock& block, SampleShared& s, cons
       ++beyond;
       continue;
     }
-    atomicAdd(&s.counts[bin], 1u);
+    atomicAdd(&s.bins.counts[bin], 1u);
     if (!by_mass) continue;
     const float r = (x - static_cast<float>(bin) / kBinsPerNat) + distance.low(v, x);
     // 1 - e^-r
     const float y = r * (1 - r / 2 * (1 - r / 3 * (1 - r / 4 * (1 - r / 5))));
     const auto mass = static_cast<uint32_t>((1 << 30) - __float2int_rn(y * 0x1p30f));
-    const uint32_t old = atomicAdd(&s.mass_low[bin], mass);
-    if (old + mass < old) atomicAdd(&s.mass_high[bin], 1u);
+    const uint32_t old = atomicAdd(&s.bins.mass_low[bin], mass);
+    if (old + mass < old) atomicAdd(&s.bins.mass_high[bin], 1u);
   }
   beyond = __reduce_add_sync(0xFFFFFFFFu, beyond);
-  if (threadIdx.x % 32 == 0 && beyond > 0) atomicAdd(&s.counts[kSampleBins - 1], beyond);
+  if (threadIdx.x % 32 == 0 && beyond > 0) atomicAdd(&s.bins.counts[kSampleBins - 1], beyond);
 }
 
 // Finds the bin of the boundary in the sum of all blocks' histograms.
@@ -84,10 +84,10 @@ __device__ inline void quick_find(SampleBlock& block, SampleShared& s, const Sel
 #pragma unroll
     for (int b = 0; b < kSampleBlocks; ++b) {
       const SampleShared* other = block.cluster.map_shared_rank(&s, b);
-      n[b] = other->counts[bin];
-      mass[b] = goal.by_mass
-                    ? static_cast<uint64_t>(other->mass_high[bin]) << 32 | other->mass_low[bin]
-                    : 0;
+      n[b] = other->bins.counts[bin];
+      mass[b] = goal.by_mass ? static_cast<uint64_t>(other->bins.mass_high[bin]) << 32 |
+                                   other->bins.mass_low[bin]
+                             : 0;
     }
     counts[i] = 0;
     uint64_t sum = 0;
@@ -156,26 +156,26 @@ __device__ __noinline__ Cut select(SampleBlock& block, SampleShared& s, Cut cut,
     const float v = block.values[i];
     if (!cut.keeps(v, block.first + i) || quick_bin(distance.high(v)) != bin) continue;
     const uint32_t at = atomicAdd(&list->n_listed, 1u);
-    if (at < kListed) list->listed[at] = {v, block.first + i, v};
+    if (at < kListed) list->bins.listed[at] = {v, block.first + i, v};
   }
   block.cluster.sync();
   if (block.rank() == 0) {
     const int n = static_cast<int>(s.n_listed), me = threadIdx.x;
     if (me == 0) s.cut = {0, INT_MAX, 0};
     if (me < n) {
-      const Contender mine = s.listed[me];
+      const Contender mine = s.bins.listed[me];
       int place = 0;
-      for (int i = 0; i < n; ++i) place += wins(s.listed[i], mine) ? 1 : 0;
+      for (int i = 0; i < n; ++i) place += wins(s.bins.listed[i], mine) ? 1 : 0;
       const double w =
           goal.by_mass
               ? exp((static_cast<double>(mine.logit) - static_cast<double>(top)) * inverse_t)
               : 1;
-      s.ordered[place] = mine;
-      s.weights[place] = w;
+      s.bins.ordered[place] = mine;
+      s.bins.weights[place] = w;
     }
     __syncthreads();
     // Prefixes in the order of the tokens, by a tree of fixed shape.
-    double upto = me < n ? s.weights[me] : 0;
+    double upto = me < n ? s.bins.weights[me] : 0;
     const double mine = upto;
 #pragma unroll
     for (int step = 1; step < 32; step *= 2) {
@@ -189,7 +189,8 @@ __device__ __noinline__ Cut select(SampleBlock& block, SampleShared& s, Cut cut,
     const double after = before + upto;
     before = after - mine;
     const double margin = goal.by_mass ? 1e-8 * s.total : 0;
-    if (me < n && before < s.wanted - margin && after >= s.wanted + margin) s.cut = s.ordered[me];
+    if (me < n && before < s.wanted - margin && after >= s.wanted + margin)
+      s.cut = s.bins.ordered[me];
     __syncthreads();
   }
   const Contender found = block.exchange(s.exchange.contenders, s.cut)[0];

@@ -22,18 +22,18 @@ struct Measure {
 
 __device__ __forceinline__ void add_to_bin(SampleShared& s, int bin, const Measure& measure,
                                            float logit) {
-  atomicAdd(&s.counts[bin], 1u);
+  atomicAdd(&s.bins.counts[bin], 1u);
   if (!measure.is_mass) return;
   const uint64_t mass = measure(logit);
   const auto low = static_cast<uint32_t>(mass);
-  const uint32_t old = atomicAdd(&s.mass_low[bin], low);
+  const uint32_t old = atomicAdd(&s.bins.mass_low[bin], low);
   const uint32_t high = static_cast<uint32_t>(mass >> 32) + (old + low < old ? 1u : 0u);
-  if (high != 0) atomicAdd(&s.mass_high[bin], high);
+  if (high != 0) atomicAdd(&s.bins.mass_high[bin], high);
 }
 
 __device__ inline void clear_bins(SampleShared& s) {
   for (int bin = threadIdx.x; bin < kSampleBins; bin += static_cast<int>(blockDim.x))
-    s.counts[bin] = s.mass_low[bin] = s.mass_high[bin] = 0;
+    s.bins.counts[bin] = s.bins.mass_low[bin] = s.bins.mass_high[bin] = 0;
   __syncthreads();
 }
 
@@ -51,9 +51,9 @@ __device__ inline bool find_bin(SampleBlock& block, SampleShared& s, const Measu
     const int bin = threadIdx.x * each + i;
     for (int b = 0; b < kSampleBlocks; ++b) {
       const SampleShared* other = block.cluster.map_shared_rank(&s, b);
-      mine[i] += measure.is_mass
-                     ? static_cast<uint64_t>(other->mass_high[bin]) << 32 | other->mass_low[bin]
-                     : other->counts[bin];
+      mine[i] += measure.is_mass ? static_cast<uint64_t>(other->bins.mass_high[bin]) << 32 |
+                                       other->bins.mass_low[bin]
+                                 : other->bins.counts[bin];
     }
   }
   uint64_t sum = 0;

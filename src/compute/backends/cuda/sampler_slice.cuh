@@ -7,7 +7,6 @@
 // A row's slice of the vocabulary as a block reads it past, and what blocks tell each other of it.
 namespace hadal::cuda {
 
-inline constexpr int kQuadsAhead = 3;
 inline constexpr int kQuadBatch = 4;     // of four tokens that a thread loads at once
 inline constexpr int kStreamTopK = 256;  // the most that a list serves
 inline constexpr float kLog2E = 1.44269504f;
@@ -33,10 +32,7 @@ struct StreamShared {
   SampleShared s;
   Told warps[kStreamThreads / 32];
   Told blocks[2][kSampleBlocks];
-  union {
-    uint32_t tops[kSampleBlocks * kStreamThreads];  // keys of the threads' largest logits
-    float4 ring[kQuadsAhead][kStreamThreads];
-  };
+  uint32_t tops[kSampleBlocks * kStreamThreads];  // keys of the threads' largest logits
   uint32_t histogram[kStreamThreads];
   uint32_t warp_sums[2][kStreamThreads / 32], warp_least[kStreamThreads / 32];
   uint3 found;

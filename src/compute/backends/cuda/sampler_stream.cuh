@@ -43,7 +43,6 @@ __device__ inline void stream_row(SampleBlock& block, StreamShared& m, const Sam
     m.s.draw.bound = key_of(kNothing);
     m.s.draw.best = 0;
   }
-  block.cluster.sync();  // all blocks run: their memory may be written
   StreamRow work = {block,
                     m,
                     slice,
@@ -54,11 +53,15 @@ __device__ inline void stream_row(SampleBlock& block, StreamShared& m, const Sam
   uint64_t best = 0;
   bool decided = true;
   if (draws && !few && !by_min_p) {
+    QuadStream stream(slice, m.s.ring);
+    block.cluster.sync();  // all blocks run: their memory may be written
+    Offers offers(m.s.draw, work.noise, work.inverse_t);
     DrawPass pass;
-    pass.run(slice, m, work.noise, work.inverse_t);
+    pass.run(stream, slice, offers, work.inverse_t, row.top_p < 1);
     __syncthreads();
     own = pass.own;
-    const Told all = work.told(best_listed(m.s.draw), own, pass.mass, pass.unit);
+    const Told all =
+        work.told(best_listed(m.s.draw), own, pass.mass, __fmul_rn(pass.unit(), work.inverse_t));
     best = all.best;
     top = all.top;
     if (row.top_p < 1 && best != 0 && !isinf(top) && !isnan(top)) {
@@ -67,6 +70,7 @@ __device__ inline void stream_row(SampleBlock& block, StreamShared& m, const Sam
     }
   } else {
     int at = 0;
+    block.cluster.sync();
     if (slice.quick)
       take_largest<true>(slice, own, at);
     else
@@ -93,7 +97,7 @@ __device__ inline void stream_row(SampleBlock& block, StreamShared& m, const Sam
   out.state = isnan(top)                ? ops::SampledToken::State::kNotANumber
               : isinf(top) || best == 0 ? ops::SampledToken::State::kNoToken
                                         : ops::SampledToken::State::kOk;
-  out.token = token_of(best);
+  out.token = out.state == ops::SampledToken::State::kOk ? token_of(best) : -1;
   out.logprob = 0;
   out.n_top = 0;
 }

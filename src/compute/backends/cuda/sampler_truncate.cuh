@@ -53,24 +53,14 @@ struct StreamRow {
       list.best = 0;
     }
     least = fmaxf(least, least_of_min_p(top));
+    Offers offers(list, noise, inverse_t);
     slice.each<2>(m, own, least, [&](float4 v, int32_t token) {
       v.x = v.x >= least && kept(v.x, token) ? v.x : -kInfinity;
       v.y = v.y >= least && kept(v.y, token + 1) ? v.y : -kInfinity;
       v.z = v.z >= least && kept(v.z, token + 2) ? v.z : -kInfinity;
       v.w = v.w >= least && kept(v.w, token + 3) ? v.w : -kInfinity;
-      const float best = fmaxf(fmaxf(v.x, v.y), fmaxf(v.z, v.w));
-      const float bound = float_of(*static_cast<volatile uint32_t*>(&list.bound));
-      if (!(best * inverse_t + kMaxNoise >= bound) || best == -kInfinity) return;
-      const float unit = bound - slack_of(bound);
       if (row.min_p > 0) v = above_min_p(v, top, row.temperature, row.min_p);
-#pragma unroll 1
-      for (int k = 0; k < 4; ++k) {
-        const float x = one_of(v, k);
-        if (!(x * inverse_t + kMaxNoise >= bound)) continue;
-        const uint32_t word = noise_word(noise, static_cast<uint32_t>(token + k));
-        if (may_reach(word, power_of_two(fmaf(x, inverse_t, -unit) * kLog2E)))
-          offer_token(list, x, word, token + k, inverse_t);
-      }
+      offers.take(v, fmaxf(fmaxf(v.x, v.y), fmaxf(v.z, v.w)), token);
     });
     __syncthreads();
     return told(best_listed(list), own, 0, 0).best;
@@ -210,7 +200,7 @@ struct StreamRow {
         if (!(x >= least)) return;
         atomicAdd(&m.n_mine, 1u);
         const uint32_t at = atomicAdd(&list->n_listed, 1u);
-        if (at < kListed) list->listed[at] = {x, id, x};
+        if (at < kListed) list->bins.listed[at] = {x, id, x};
       };
       offer(v.x, token);
       offer(v.y, token + 1);
@@ -234,25 +224,25 @@ struct StreamRow {
     SampleShared& s = m.s;
     const double inverse = 1.0 / static_cast<double>(row.temperature);
     for (int i = me; i < n; i += kStreamThreads) {
-      const Contender mine = s.listed[i];
+      const Contender mine = s.bins.listed[i];
       int place = 0;
-      for (int j = 0; j < n; ++j) place += wins(s.listed[j], mine) ? 1 : 0;
+      for (int j = 0; j < n; ++j) place += wins(s.bins.listed[j], mine) ? 1 : 0;
       if (place >= kept) continue;
-      s.ordered[place] = mine;
-      s.weights[place] =
+      s.bins.ordered[place] = mine;
+      s.bins.weights[place] =
           exp((static_cast<double>(mine.logit) - static_cast<double>(top)) * inverse);
     }
     __syncthreads();
     uint64_t best = 0;
     if (me < kept) {
-      const Contender mine = s.ordered[me];
-      bool stands = !(row.min_p > 0 && s.weights[me] < static_cast<double>(row.min_p));
+      const Contender mine = s.bins.ordered[me];
+      bool stands = !(row.min_p > 0 && s.bins.weights[me] < static_cast<double>(row.min_p));
       if (row.top_p < 1 && me > 0) {
         // As the host adds: one after the other.
         double total = 0, before = 0;
         for (int i = 0; i < kept; ++i) {
           if (i == me) before = total;
-          total += s.weights[i];
+          total += s.bins.weights[i];
         }
         stands = stands && before < static_cast<double>(row.top_p) * total;
       }
