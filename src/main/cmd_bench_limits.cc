@@ -77,13 +77,13 @@ double BenchLimits::read_bandwidth() {
   return static_cast<double>(buffer_.size()) / (bench_seconds() - start);
 }
 
-double BenchLimits::bf16_peak(std::span<const cpu::LinearKernels> programs) {
+double bf16_peak(cpu::ThreadPool& pool, std::span<const cpu::LinearKernels> programs) {
   constexpr int64_t kTurns = 10'000'000;
   double best = 0;
   for (const cpu::LinearKernels& program : programs) {
     const double start = bench_seconds();
     double flops = 0;
-    pool_.run([&](const cpu::Lane& lane) {
+    pool.run([&](const cpu::Lane& lane) {
       auto* const sink = reinterpret_cast<float*>(lane.scratch);
       for (int i = 0; i < 10; ++i) sink[i] = 0.5F;
       const double done = program.peak(kTurns, sink);

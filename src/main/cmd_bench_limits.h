@@ -27,14 +27,14 @@ class BenchLimits {
   int64_t buffer_bytes() const { return buffer_.size(); }
   // One pass over the buffer, in bytes a second.
   double read_bandwidth();
-  // bf16 products out of registers, flop a second, the best of the level's programs and of n
-  // passes.
-  double bf16_peak(std::span<const cpu::LinearKernels> programs);
 
  private:
   cpu::ThreadPool& pool_;
   cpu::PackedBytes buffer_;
 };
+
+// bf16 products out of registers, flop a second, by the best of the level's programs.
+double bf16_peak(cpu::ThreadPool& pool, std::span<const cpu::LinearKernels> programs);
 
 std::string cpu_model_name();
 int64_t last_cache_bytes();

@@ -137,7 +137,7 @@ class OpsBench {
     }
   }
 
-  double peak() { return limits_.bf16_peak(cpu::linear_programs(level_)); }
+  double peak() { return bf16_peak(pool_, cpu::linear_programs(level_)); }
 
   // Times `turn(i)`; each turn touches `bytes` and does `flops`. Before and after each turn comes a
   // pass of the limit that applies, since a shared machine changes its speed by the second.

@@ -11,9 +11,13 @@
 // measures its peaks, and memory is not reported.
 // With --profile each workload shows its ops, each beside the time that its bytes or its
 // multiply-adds need.
+// On the host the rates are taken right before and after each step, since they wander while other
+// programs run. The buffer that is read for it is no memory of the model's, so that decode runs
+// twice: the first time for the memory and for the prefill, the second time for its figures.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <functional>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -30,6 +34,7 @@
 #include "main/loaded_model.h"
 #include "main/op_profile.h"
 #include "main/short_model.h"
+#include "main/step_report.h"
 
 namespace hadal::main {
 namespace {
@@ -117,90 +122,44 @@ uint64_t peak_resident_bytes() {
 class StepBench {
  public:
   StepBench(const BenchStepOptions& options, LoadedModel& loaded, OpProfile& profile,
-            ops::Replay replay, std::unique_ptr<device::Stream> stream)
+            ops::Replay replay, std::unique_ptr<device::Stream> stream,
+            std::function<double()> peak)
       : options_(options),
         loaded_(loaded),
         profile_(profile),
         replay_(replay),
         stream_(std::move(stream)),
+        peak_(std::move(peak)),
         weights_(weigh(loaded.config)) {}
 
   core::Status run() {
     HADAL_TRY_VOID(prefill());
-    HADAL_TRY_VOID(decode(1));
-    if (options_.batch > 1) HADAL_TRY_VOID(decode(options_.batch));
-    return {};
+    return decodes();
+  }
+  // Both decodes again, with passes of `limits` between the steps.
+  core::Status decode_beside(BenchLimits& limits) {
+    measured_.resize(1);  // the prefill stays
+    limits_ = &limits;
+    return decodes();
   }
   uint64_t plan_bytes() const { return plan_bytes_; }
-  void report(double read, double peak_flops) {
-    for (const Measured& m : measured_) {
-      const double limit = std::max(m.bytes / read, 2 * m.macs / peak_flops);
-      const double share = limit / m.seconds.median;
-      const double tokens = m.tokens / m.seconds.median;
-      if (options_.json) {
-        fmt::print(
-            "{{\"bench\":\"step\",\"workload\":\"{}\",\"device\":\"{}\",\"tokens\":{},\"bytes\":{:."
-            "0f}"
-            ","
-            "\"gflop\":{:.2f},\"median_ms\":{:.3f},\"spread\":{:.4f},\"tokens_s\":{:.3f},"
-            "\"read_gb_s\":{:.3f},\"peak_gflop_s\":{:.2f},\"limit_ms\":{:.3f},\"share\":{:.4f},"
-            "\"logits\":\"{}\"}}\n",
-            m.name,
-            loaded_.backend->device().reads_host_memory() ? cpu_model_name()
-                                                          : loaded_.backend->device().description(),
-            m.tokens, m.bytes, 2e-9 * m.macs, m.seconds.median * 1e3, m.seconds.spread, tokens,
-            read / 1e9, peak_flops / 1e9, limit * 1e3, share, m.logits);
-      } else {
-        fmt::print(
-            "{:<10}{:>10.2f} ms{:>8.1f}% spread{:>10.2f} tokens/s   limit {:>9.2f} ms: {:.1f}%\n",
-            m.name, m.seconds.median * 1e3, m.seconds.spread * 100, tokens, limit * 1e3,
-            share * 100);
-      }
+  void report(const StepRates& rates) const {
+    const device::Device& device = loaded_.backend->device();
+    const std::string name = device.reads_host_memory() ? cpu_model_name() : device.description();
+    for (const StepFigures& m : measured_) {
+      report_step(m, rates, name, options_.json);
       if (options_.layers > 0 && m.bytes > 0) project(m);
-      report_ops(m, read, peak_flops);
     }
   }
 
  private:
-  struct Measured {
-    std::string name;
-    double tokens, bytes, macs;
-    Spread seconds;
-    std::string logits;       // a digest of the last ones, to compare runs by
-    std::vector<OpTime> ops;  // of n_profiled steps; empty without --profile
-    size_t n_profiled = 0;
-  };
-
-  // Times of one step, the longest first.
-  void report_ops(const Measured& m, double read, double peak_flops) const {
-    const auto n = static_cast<double>(m.n_profiled);
-    double sum = 0;
-    for (const OpTime& op : m.ops) sum += op.seconds / n;
-    for (const OpTime& op : m.ops) {
-      const double ms = op.seconds / n * 1e3, calls = static_cast<double>(op.n_calls) / n;
-      const double limit = std::max(op.bytes / read, 2 * op.macs / peak_flops) / n * 1e3;
-      if (options_.json) {
-        fmt::print(
-            "{{\"bench\":\"step\",\"workload\":\"{}\",\"op\":\"{}\",\"calls\":{:.1f},\"mean_ms\":{:"
-            ".4f},"
-            "\"part\":{:.4f},\"limit_ms\":{:.4f}}}\n",
-            m.name, op.name, calls, ms, ms / 1e3 / sum, limit);
-      } else {
-        fmt::print(
-            "  {:<22}{:>6.1f} calls{:>10.3f} ms{:>7.1f}% of the step   limit {:>9.3f} ms{}\n",
-            op.name, calls, ms, ms / 1e3 / sum * 100, limit,
-            limit > 0 ? fmt::format(": {:.1f}%", limit / ms * 100) : "");
-      }
-    }
-  }
-
   // Time goes with the bytes that a step touches.
-  void project(const Measured& m) const {
+  void project(const StepFigures& m) const {
     const auto whole = weights::load_model_config(options_.model.model_dir + "/config.json");
     if (!whole) return;
     const auto rows = static_cast<int32_t>(m.tokens);
     const double factor = step_bytes(*whole, weigh(*whole), rows) / m.bytes;
-    const double ms = m.seconds.median * factor * 1e3;
+    const double ms = summarise(m.seconds).median * factor * 1e3;
     if (options_.json) {
       fmt::print(
           "{{\"bench\":\"step\",\"workload\":\"{}\",\"projection\":true,\"from_layers\":{},"
@@ -282,10 +241,9 @@ class StepBench {
     HADAL_TRY(Cache cache, make_cache(loaded_, 1, n));
     HADAL_TRY(model::WorkspacePtr workspace, workspace_for(std::min(chunk, n), 1, n, cache));
     HADAL_TRY_VOID(make_logits(1));
-    std::vector<double> seconds;
-    double macs = 0;
+    std::vector<double> seconds, peaks;
+    double macs = 0, before = peak_ ? peak_() : 0;
     for (int turn = 0; turn < 2; ++turn) {
-      profile_.clear();
       loaded_.model->reset_slot(cache.view, 0, *stream_);
       double sum = 0;
       macs = weights_.head_macs;
@@ -303,13 +261,29 @@ class StepBench {
         }
       }
       seconds.push_back(sum);
+      const double after = peak_ ? peak_() : 0;
+      if (peak_) peaks.push_back((before + after) / 2);
+      before = after;
       if (sum > kLongPrefill) break;  // so long a turn needs no other to warm up for it
     }
     HADAL_TRY(std::string digest, digest_of_logits(1));
-    measured_.push_back({"prefill", static_cast<double>(n), 0, macs, summarise(seconds), digest,
-                         profile_.by_time(), 1});
+    measured_.push_back({.name = "prefill",
+                         .tokens = static_cast<double>(n),
+                         .macs = macs,
+                         .seconds = seconds,
+                         .peaks = peaks,
+                         .logits = digest,
+                         .ops = profile_.by_time()});
     return {};
   }
+
+  core::Status decodes() {
+    HADAL_TRY_VOID(decode(1));
+    if (options_.batch > 1) HADAL_TRY_VOID(decode(options_.batch));
+    return {};
+  }
+
+  double read_now() const { return limits_ != nullptr ? limits_->read_bandwidth() : 0; }
 
   core::Status decode(int32_t n_seqs) {
     const int32_t end = kDecodePrompt + kWarmSteps + options_.decode;
@@ -320,17 +294,28 @@ class StepBench {
     for (int32_t s = 0; s < n_seqs; ++s)
       loaded_.model->reset_slot(cache.view, static_cast<uint32_t>(s), *stream_);
     HADAL_TRY(double s, step(cache, *workspace, n_seqs, 0, kDecodePrompt, 0, true));
-    std::vector<double> seconds;
+    std::vector<double> seconds, reads;
+    double before = read_now();
     for (int32_t at = kDecodePrompt; at < end; ++at) {
       if (at == kDecodePrompt + kWarmSteps) profile_.clear();
       HADAL_TRY(s, step(cache, *workspace, n_seqs, at, 1, 0, true));
-      if (at >= kDecodePrompt + kWarmSteps) seconds.push_back(s);
+      const double after = read_now();
+      if (at >= kDecodePrompt + kWarmSteps) {
+        seconds.push_back(s);
+        if (limits_ != nullptr) reads.push_back((before + after) / 2);
+      }
+      before = after;
     }
     const double macs = n_seqs * (weights_.lower_macs + weights_.upper_macs + weights_.head_macs);
     HADAL_TRY(std::string digest, digest_of_logits(n_seqs));
-    measured_.push_back({fmt::format("decode_{}", n_seqs), static_cast<double>(n_seqs),
-                         step_bytes(loaded_.config, weights_, n_seqs), macs, summarise(seconds),
-                         digest, profile_.by_time(), seconds.size()});
+    measured_.push_back({.name = fmt::format("decode_{}", n_seqs),
+                         .tokens = static_cast<double>(n_seqs),
+                         .bytes = step_bytes(loaded_.config, weights_, n_seqs),
+                         .macs = macs,
+                         .seconds = seconds,
+                         .reads = reads,
+                         .logits = digest,
+                         .ops = profile_.by_time()});
     return {};
   }
 
@@ -339,29 +324,14 @@ class StepBench {
   OpProfile& profile_;
   const ops::Replay replay_;
   std::unique_ptr<device::Stream> stream_;
+  const std::function<double()> peak_;  // flop a second, now; empty on an accelerator
+  BenchLimits* limits_ = nullptr;
   const WeightBytes weights_;
   ops::StepBatch batch_;
   device::Buffer logits_;  // on the device, as sampling there needs them
-  std::vector<Measured> measured_;
+  std::vector<StepFigures> measured_;
   uint64_t plan_bytes_ = 0;
 };
-
-void report_memory(const BenchStepOptions& options, uint64_t peak, uint64_t weights,
-                   uint64_t plan) {
-  const double bound = 1.1 * static_cast<double>(weights) + static_cast<double>(plan);
-  if (options.json) {
-    fmt::print(
-        "{{\"bench\":\"step\",\"workload\":\"memory\",\"peak_bytes\":{},\"weight_bytes\":{},"
-        "\"plan_bytes\":{},\"share\":{:.4f}}}\n",
-        peak, weights, plan, static_cast<double>(peak) / bound);
-  } else {
-    fmt::print(
-        "memory    {:>10.1f} MB peak; weights {:.1f} MB, plan {:.1f} MB: {:.1f}% of 1.1 x "
-        "weights + plan\n",
-        static_cast<double>(peak) / 1e6, static_cast<double>(weights) / 1e6,
-        static_cast<double>(plan) / 1e6, static_cast<double>(peak) / bound * 100);
-  }
-}
 
 core::Status bench_step(const BenchStepOptions& options) {
   HADAL_TRY(const cpu::CpuLevel level, cpu::choose_level(options.model.cpu_level));
@@ -402,25 +372,31 @@ core::Status bench_step(const BenchStepOptions& options) {
     fmt::print("{}, {} layers, weights {:.1f} GB\n", device.description(), loaded.config.n_layers,
                static_cast<double>(loaded.model->weight_bytes()) / 1e9);
   HADAL_TRY(std::unique_ptr<device::Stream> stream, device.make_stream());
-  StepBench bench(options, loaded, profile, replay, std::move(stream));
-  HADAL_TRY_VOID(bench.run());
   if (!device.reads_host_memory()) {
+    StepBench bench(options, loaded, profile, replay, std::move(stream), {});
+    HADAL_TRY_VOID(bench.run());
     HADAL_TRY(const ops::Peaks peaks, loaded.backend->measure_peaks());
-    bench.report(peaks.read_bytes, peaks.bf16_flops);
+    bench.report({.read = peaks.read_bytes, .flops = peaks.bf16_flops});
     return {};
   }
-  report_memory(options, peak_resident_bytes(), loaded.model->weight_bytes(), bench.plan_bytes());
   const int n_threads = options.model.threads > 0
                             ? options.model.threads
                             : static_cast<int>(std::thread::hardware_concurrency());
   cpu::ThreadPool pool({.n_threads = n_threads});
-  pool.pin_caller();
-  BenchLimits limits(pool);
+  pool.pin_caller();  // to where the model's pool wants its caller too
   std::vector<double> peaks;
-  for (int i = 0; i < 5; ++i) peaks.push_back(limits.bf16_peak(cpu::linear_programs(level)));
-  std::vector<double> reads;
-  for (int i = 0; i < 5; ++i) reads.push_back(limits.read_bandwidth());
-  bench.report(summarise(reads).median, summarise(peaks).median);
+  const auto peak = [&] {
+    peaks.push_back(bf16_peak(pool, cpu::linear_programs(level)));
+    return peaks.back();
+  };
+  StepBench bench(options, loaded, profile, replay, std::move(stream), peak);
+  HADAL_TRY_VOID(bench.run());
+  report_memory(peak_resident_bytes(), loaded.model->weight_bytes(), bench.plan_bytes(),
+                options.json);
+  BenchLimits limits(pool);
+  HADAL_TRY_VOID(bench.decode_beside(limits));
+  peak();
+  bench.report({.read = limits.read_bandwidth(), .flops = summarise(peaks).median});
   return {};
 }
 
