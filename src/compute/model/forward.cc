@@ -17,10 +17,10 @@ void stage(std::byte* host, const std::byte* step, const T* to, const std::vecto
               from.size() * sizeof(T));
 }
 
-// A row brings 64 KiB of a table with it, and up to 16 times that of an Engram table: at most some
-// 100 MB at the released sizes. To let go costs a system call a table and some page faults, little
-// beside so many rows.
-constexpr int32_t kLetGoEvery = 96;
+// A row of the embedding brings 64 KiB with it, one of an Engram table as often as it has columns
+// (24 at the released sizes, and their scales): so many rows are some 70 MB. To let go costs a
+// system call a table and some page faults, little beside so many rows.
+constexpr int32_t kLetGoEvery = 24;
 
 // One row of each sequence, all whole, each with logits: the shape of a step is its row count.
 bool is_decode(const ops::StepBatch& batch) {
@@ -227,8 +227,6 @@ void Forward::rows_were_read(int32_t n) {
 void Forward::engram(int32_t l, int32_t n) {
   const EngramWeights& w = weights_.layers[static_cast<size_t>(l)].engram;
   ops::GatherArgs gather;
-  gather.rows = &act_.rows;
-  gather.n_rows = n;
   gather.kv = &kv_;
   gather.slot = &layouts_.slot;
   gather.token_map = weights_.token_map;
@@ -241,9 +239,19 @@ void Forward::engram(int32_t l, int32_t n) {
   gather.table = w.table;
   gather.scale = w.scale;
   gather.width = config_.engram.d_head;
-  gather.e = act_.gram.head(n);
-  ops_.engram_gather(gather, stream_);
-  rows_were_read(n);
+  // In pieces from mapped tables, or a long prompt would have a whole table resident. Positions and
+  // sequences of a piece begin at its first row; the arrays by step row stay.
+  const int32_t piece = weights_.mapped.bytes.empty() ? n : kLetGoEvery;
+  for (int32_t first = 0; first < n; first += piece) {
+    ops::StepRows rows = act_.rows;
+    rows.positions += first;
+    rows.seq_of += first;
+    gather.rows = &rows;
+    gather.n_rows = std::min(piece, n - first);
+    gather.e = {act_.gram.row(first), gather.n_rows, act_.gram.n_cols, act_.gram.stride};
+    ops_.engram_gather(gather, stream_);
+    rows_were_read(gather.n_rows);
+  }
   ops_.linear({.weight = w.wkv.get(), .x = act_.gram.head(n), .y = act_.gram_kv.head(n)},
               act_.scratch, stream_);
   ops_.engram_apply({.rows = &act_.rows,
