@@ -17,10 +17,11 @@ void stage(std::byte* host, const std::byte* step, const T* to, const std::vecto
               from.size() * sizeof(T));
 }
 
-// A row of the embedding brings 64 KiB with it, one of an Engram table as often as it has columns
-// (24 at the released sizes, and their scales): so many rows are some 70 MB. To let go costs a
-// system call a table and some page faults, little beside so many rows.
-constexpr int32_t kLetGoEvery = 24;
+// Rows of mapped tables that one op reads before their pages are let go. Linux maps 64 KiB around
+// each row that is touched, and several times that where the file was just written (large folios);
+// Engram reads a row of each of its columns (24 at the released sizes), so that eight are 12 to 35
+// MB. To let go costs a system call a table and some page faults, little beside so many rows.
+constexpr int32_t kMappedRows = 8;
 
 // One row of each sequence, all whole, each with logits: the shape of a step is its row count.
 bool is_decode(const ops::StepBatch& batch) {
@@ -69,15 +70,33 @@ DecodeGraph* Forward::graph_of_step() {
   return &workspace_.graphs[batch_.n_rows()];
 }
 
+// In pieces from mapped tables, whose pages go before the next ones come: a long prompt would have
+// whole tables resident. Only a device whose ops are done when they return has mapped tables.
+template <class F>
+void Forward::by_mapped_rows(int32_t n, const F& read) {
+  if (weights_.mapped.bytes.empty()) {
+    read(0, n);
+    return;
+  }
+  for (int32_t first = 0; first < n; first += kMappedRows) {
+    read(first, std::min(kMappedRows, n - first));
+    weights_.mapped.let_go();
+  }
+}
+
 void Forward::ops_of_step() {
   angles();
-  ops_.embed_streams({.rows = &act_.rows,
-                      .table = {weights_.embed, config_.vocab, config_.d_hidden},
-                      .n_streams = config_.hc_mult,
-                      .streams = act_.streams,
-                      .pre = act_.pre},
-                     stream_);
-  rows_were_read(batch_.n_rows());
+  by_mapped_rows(batch_.n_rows(), [&](int32_t first, int32_t n) {
+    ops::StepRows rows = act_.rows;
+    rows.ids += first;
+    rows.n_rows = n;
+    ops_.embed_streams({.rows = &rows,
+                        .table = {weights_.embed, config_.vocab, config_.d_hidden},
+                        .n_streams = config_.hc_mult,
+                        .streams = act_.streams + first * config_.hc_mult * config_.d_hidden,
+                        .pre = act_.pre + first * config_.hc_mult},
+                       stream_);
+  });
   for (int32_t l = 0; l < config_.n_layers; ++l) {
     if (batch_.n_latent[static_cast<size_t>(l)] == 0) return;  // no row goes deeper
     layer(l);
@@ -214,16 +233,6 @@ void Forward::layer(int32_t l) {
   moe(l, n);
 }
 
-// Here and not at the end of a step: the pages of one table should be gone before the next one's
-// come. Only a device whose ops are done when they return has mapped tables.
-void Forward::rows_were_read(int32_t n) {
-  if (weights_.mapped.bytes.empty()) return;
-  workspace_.n_rows_read += n;
-  if (workspace_.n_rows_read < kLetGoEvery) return;
-  workspace_.n_rows_read = 0;
-  weights_.mapped.let_go();
-}
-
 void Forward::engram(int32_t l, int32_t n) {
   const EngramWeights& w = weights_.layers[static_cast<size_t>(l)].engram;
   ops::GatherArgs gather;
@@ -239,19 +248,16 @@ void Forward::engram(int32_t l, int32_t n) {
   gather.table = w.table;
   gather.scale = w.scale;
   gather.width = config_.engram.d_head;
-  // In pieces from mapped tables, or a long prompt would have a whole table resident. Positions and
-  // sequences of a piece begin at its first row; the arrays by step row stay.
-  const int32_t piece = weights_.mapped.bytes.empty() ? n : kLetGoEvery;
-  for (int32_t first = 0; first < n; first += piece) {
+  by_mapped_rows(n, [&](int32_t first, int32_t n_piece) {
+    // Positions and sequences begin at the first row; the arrays by row of the step stay.
     ops::StepRows rows = act_.rows;
     rows.positions += first;
     rows.seq_of += first;
     gather.rows = &rows;
-    gather.n_rows = std::min(piece, n - first);
-    gather.e = {act_.gram.row(first), gather.n_rows, act_.gram.n_cols, act_.gram.stride};
+    gather.n_rows = n_piece;
+    gather.e = {act_.gram.row(first), n_piece, act_.gram.n_cols, act_.gram.stride};
     ops_.engram_gather(gather, stream_);
-    rows_were_read(gather.n_rows);
-  }
+  });
   ops_.linear({.weight = w.wkv.get(), .x = act_.gram.head(n), .y = act_.gram_kv.head(n)},
               act_.scratch, stream_);
   ops_.engram_apply({.rows = &act_.rows,

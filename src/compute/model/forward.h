@@ -47,7 +47,9 @@ class Forward {
   void angles();
   void layer(int32_t l);
   void engram(int32_t l, int32_t n);
-  void rows_were_read(int32_t n);  // of one of the mapped tables
+  // read(first, n) for the rows [0, n) of a mapped table.
+  template <class F>
+  void by_mapped_rows(int32_t n, const F& read);
   void attention_inputs(int32_t l, int32_t n_latent);
   void attention(int32_t l, int32_t n);
   void moe(int32_t l, int32_t n);

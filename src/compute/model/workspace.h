@@ -82,7 +82,6 @@ class Workspace {
   ops::KvView kv;  // of the last call, so that queued ops may point to it
   Activations act;
   device::Buffer memory;
-  int32_t n_rows_read = 0;  // of mapped tables, since they were last let go
   std::array<StepStaging, 2> staging;
   size_t turn = 0;
   ops::KvView graph_kv;                   // what `graphs` were recorded with
