@@ -99,23 +99,16 @@ HADAL_YMM Vec scale_rows(const unsigned char* bytes) {
   return {scale_8(bytes), scale_8(bytes + 8)};
 }
 
-// Codes to fp16 (linear_halves.inc): E4M3's bits are those of an fp16 that is the value times 2^-8.
-struct Halves {
+// linear_codes.inc.
+struct Codes {
   static constexpr bool kUsed = true;
-  static constexpr float kFp8Factor = 256.f;
-
-  HADAL_YMM static void put(unsigned char* to, __m256i halves) {
-    _mm256_store_si256(reinterpret_cast<__m256i*>(to), halves);
+  HADAL_YMM static __m256 half(const unsigned char* from, int k) {
+    const __m256i codes = load_codes(from + k - 3);
+    const __m256i bits = _mm256_set1_epi32(-0x78100000);  // 0x87F00000
+    return _mm256_castsi256_ps(_mm256_and_si256(_mm256_srai_epi32(codes, 4), bits));
   }
-  HADAL_YMM static void fp8(const unsigned char* from, unsigned char* to, int64_t stride) {
-    const __m256i bits = _mm256_set1_epi16(-0x4080);
-    const __m256i codes = load_codes(from);
-    put(to, _mm256_and_si256(_mm256_srai_epi16(_mm256_slli_epi16(codes, 8), 1), bits));
-    put(to + stride, _mm256_and_si256(_mm256_srai_epi16(codes, 1), bits));
-  }
-  HADAL_YMM static Vec load(const unsigned char* from) {
-    const auto* const halves = reinterpret_cast<const __m128i*>(from);
-    return {_mm256_cvtph_ps(_mm_load_si128(halves)), _mm256_cvtph_ps(_mm_load_si128(halves + 1))};
+  HADAL_YMM static Vec load(const unsigned char* line, int k) {
+    return {half(line, k), half(line + 32, k)};
   }
 };
 
@@ -167,7 +160,7 @@ struct Digits {
   static void rows(const PanelJob& job);
 };
 
-// Never used: FP4 goes through Digits and line_floats_fp4, FP8 through Halves.
+// Never used: FP4 goes through Digits and line_floats_fp4, FP8 through Codes.
 template <typename Use>
 HADAL_YMM void line_pairs_fp4(const unsigned char*, const Use&) {}
 template <typename Use>

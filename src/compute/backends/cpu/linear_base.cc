@@ -155,7 +155,7 @@ HADAL_BASE Vec pair_dot(Vec s, const uint16_t*, const Pair&) {
 }
 HADAL_BASE void vec_keep(Vec&) {}
 constexpr int kPeakSums = 4;
-struct Halves {
+struct Codes {
   static constexpr bool kUsed = false;
 };
 struct Digits {

@@ -15,7 +15,8 @@ namespace {
 
 constexpr int64_t kHugePage = 2 << 20;
 constexpr int64_t kPage = 4096;
-constexpr int64_t kOverhang = 64;    // kernels may read a line from its byte 3
+constexpr int64_t kOverhang = 64;    // kernels may read a line from its byte 3 ...
+constexpr int64_t kLead = 64;        // ... and from three bytes before it
 constexpr std::byte kScaleOne{127};  // E8M0 of 2^0
 
 int64_t ceil_div(int64_t a, int64_t b) {
@@ -73,8 +74,8 @@ void place_row(WeightFormat format, PackOrder order, const std::byte* from, int 
     return;
   }
   if (format == WeightFormat::kFP8 && order == PackOrder::kRows) {
-    for (int64_t h = 0; h < 16; ++h) {
-      store<uint16_t>(to + 32 * h + 2 * r, load<uint16_t>(from + 2 * h));
+    for (int line = 0; line < 8; ++line) {
+      store<uint32_t>(to + 64 * line + 4 * r, load<uint32_t>(from + 4 * line));
     }
     return;
   }
@@ -178,7 +179,7 @@ PackedLinear::PackedLinear(WeightFormat format, PackOrder order, int64_t n_group
   }
   group_panels_ = piece_panel_[n_pieces_];
   n_ = piece_column(n_pieces_ - 1) + piece_rows_[n_pieces_ - 1];
-  weight_ = PackedBytes(n_groups * group_panels_ * n_blocks_ * block_bytes() + kOverhang);
+  weight_ = PackedBytes(kLead + n_groups * group_panels_ * n_blocks_ * block_bytes() + kOverhang);
   scale_ = PackedBytes(n_groups * group_panels_ * n_blocks_ * block_scale_bytes());
 }
 
@@ -201,7 +202,7 @@ int64_t PackedLinear::block_scale_bytes() const {
 }
 
 const std::byte* PackedLinear::group_weight(int64_t group) const {
-  return weight_.data() + group * group_panels_ * n_blocks_ * block_bytes();
+  return weight_.data() + kLead + group * group_panels_ * n_blocks_ * block_bytes();
 }
 
 const std::byte* PackedLinear::group_scale(int64_t group) const {
@@ -221,7 +222,7 @@ void PackedLinear::pack(int64_t group, int piece, const WeightSource& source, in
   const int64_t unit = row_bytes(format_, kBlockK);
   for (int64_t p = begin; p < end; ++p) {
     const int64_t panel = group * group_panels_ + piece_panel_[piece] + p;
-    std::byte* const to = weight_.data() + panel * n_blocks_ * block_bytes();
+    std::byte* const to = weight_.data() + kLead + panel * n_blocks_ * block_bytes();
     const int64_t rows = std::min(kPanelRows, source.n - p * kPanelRows);
     for (int64_t b = 0; b < n_blocks_; ++b) {
       const int64_t have = std::min(kBlockK, k_ - b * kBlockK);

@@ -69,7 +69,7 @@ class PackedBytes {
 //          the same rows, k0 = 4l
 // order kRows:
 //   kFP4   4 lines; byte j of dword r of line l holds k = 8l+j (low nibble) and 8l+4+j of row r
-//   kFP8   16 half lines; word r of half line h holds k = 2h (low byte) and 2h+1 of row r
+//   kFP8   8 lines; byte j of dword r of line l holds k = 4l+j of row r
 // either order:
 //   kBF16  16 lines; dword r of line l holds k = 2l (low half) and 2l+1 of row r
 //   kF32   32 lines; float r of line l holds k = l of row r
