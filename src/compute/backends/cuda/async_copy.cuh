@@ -44,6 +44,20 @@ __device__ __forceinline__ void shared_bulk_copy(uint32_t to, const void* from, 
       "l"(from), "r"(bytes), "r"(barrier)
       : "memory");
 }
+// For bytes that are read once: they leave L2 before others do, which is all a hint may do.
+__device__ __forceinline__ uint64_t read_once() {
+  uint64_t hint;
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(hint));
+  return hint;
+}
+__device__ __forceinline__ void shared_bulk_copy(uint32_t to, const void* from, uint32_t bytes,
+                                                 uint32_t barrier, uint64_t hint) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
+      "[%1], %2, [%3], %4;" ::"r"(to),
+      "l"(from), "r"(bytes), "r"(barrier), "l"(hint)
+      : "memory");
+}
 // The same by pointers.
 __device__ __forceinline__ void barrier_init(uint64_t* barrier, uint32_t arrivals) {
   shared_barrier_init(shared_address(barrier), arrivals);

@@ -149,6 +149,8 @@ struct ListCopies {
   const uint8_t* x;              // of its first 8 rows
   int64_t strip_step, row_step;  // to its next ones
   int n_strips, n_row_tiles;     // of this warp
+  // A tile's rows are read once a job. Weights on their way through L2 would drive them out.
+  uint64_t hint = read_once();
 
   __device__ ListCopies(const ListCall& call, const WideJob& job, int copier)
       : weight(call.w.weight + job.tile.group * call.w.group_bytes +
@@ -172,7 +174,8 @@ struct ListCopies {
 #pragma unroll
     for (int i = 0; i < kListStrips / kCopiers; ++i) {
       if (i < n_strips)
-        shared_bulk_copy(to + i * (kCopiers * S::kStripBytes), from + i * strip_step, bytes, full);
+        shared_bulk_copy(to + i * (kCopiers * S::kStripBytes), from + i * strip_step, bytes, full,
+                         hint);
     }
   }
   __device__ __forceinline__ void copy_rows(const ListBlocks<S>& at, uint32_t stage, uint32_t full,
@@ -268,95 +271,140 @@ struct SliceFields {
   }
 };
 
-// A warp's strip of a job of up to 8 * kTiles rows.
-template <class S, int kTiles>
-__device__ void consume_few(const ListCall& call, const WideJob& job, ListRing& ring) {
-  constexpr int kAtOnce = kTiles == 1 ? S::kBlocks : 4;  // as many as registers hold
-  const PackedView& w = call.w;
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const bool busy = warp < job.n_strips;
+// A warp's sums of a strip by 8 * kTiles rows: of a slice, and of the slices before it.
+template <int kTiles>
+struct StripSums {
   float total[kTiles * 4] = {}, sum[kTiles][4] = {};
-  SliceFields<S> fields;
-  ListBlocks<S> at(w.n_blocks);
-  const auto add_slice = [&] {
+
+  __device__ __forceinline__ void end_slice() {
 #pragma unroll
     for (int i = 0; i < kTiles * 4; ++i) {
       total[i] += sum[i / 4][i % 4];
       sum[i / 4][i % 4] = 0;
     }
-  };
-  while (!at.done()) {
-    if (at.turn(at.block)) add_slice();
-    const int n = at.stage_blocks();
-    ring.wait_full();
-    uint32_t strip = ring.stage() + warp * S::kStripBytes;
-    const uint32_t x = ring.stage() + S::kWeightBytes + lane * 16;
-    int field_at = at.block;
-    if constexpr (S::kFields) {
-      field_at -= slice_begin(at.slice, w.n_blocks);
-      if (field_at == 0) {
-        fields.load(strip, w.head_bytes, lane);
-        strip += w.head_bytes;
-      }
+  }
+};
+
+// Blocks of a stage in registers. `strip`, `x`: the first one's addresses.
+template <class S, int kTiles, int kCount>
+struct StripBlocks {
+  ListBytes<S::kFormat> bytes[kCount];
+  uint32_t b[kCount][kTiles][4];
+
+  __device__ __forceinline__ void load(uint32_t strip, uint32_t x, int lane) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      bytes[i].load(strip + i * S::kBlockBytes, lane);
+#pragma unroll
+      for (int t = 0; t < kTiles; ++t) load_cores(b[i][t], x + t * S::kTileBytes + i * 512);
     }
-    // Block i of the stage.
-    const auto multiply = [&](const ListBytes<S::kFormat>& bytes, const uint32_t(&b)[kTiles][4],
-                              int i) {
-      if (!S::kFields && at.turn(at.block + i)) add_slice();
+  }
+  // A slice ends before block kEnd, if that is neither 0 nor kCount. `place`: the first block's.
+  template <int kEnd>
+  __device__ __forceinline__ void multiply(const SliceFields<S>& fields, int place,
+                                           StripSums<kTiles>& sums) const {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      if (i > 0 && i == kEnd) sums.end_slice();
       BlockPairs pairs;
-      bytes.pairs(fields.at(field_at + i), pairs);
+      bytes[i].pairs(fields.at(place + i), pairs);
 #pragma unroll
       for (int s = 0; s < 2; ++s) {
         uint32_t a[4];
         pairs.operand(s, a);
 #pragma unroll
-        for (int t = 0; t < kTiles; ++t) mma_bf16(sum[t], a, b[t][2 * s], b[t][2 * s + 1]);
+        for (int t = 0; t < kTiles; ++t)
+          mma_bf16(sums.sum[t], a, b[i][t][2 * s], b[i][t][2 * s + 1]);
       }
-    };
-    if (!busy) {
-      ring.release(ring.at, lane);
-    } else if (n == S::kBlocks) {
-#pragma unroll
-      for (int first = 0; first < S::kBlocks; first += kAtOnce) {
-        ListBytes<S::kFormat> bytes[kAtOnce];
-        uint32_t b[kAtOnce][kTiles][4];
-#pragma unroll
-        for (int i = 0; i < kAtOnce; ++i) {
-          bytes[i].load(strip + (first + i) * S::kBlockBytes, lane);
-#pragma unroll
-          for (int t = 0; t < kTiles; ++t)
-            load_cores(b[i][t], x + t * S::kTileBytes + (first + i) * 512);
-        }
-        if (first + kAtOnce == S::kBlocks) ring.release(ring.at, lane);
-#pragma unroll
-        for (int i = 0; i < kAtOnce; ++i) multiply(bytes[i], b[i], first + i);
-      }
-    } else {
-#pragma unroll 1
-      for (int i = 0; i < n; ++i) {
-        ListBytes<S::kFormat> bytes;
-        uint32_t b[kTiles][4];
-        bytes.load(strip + i * S::kBlockBytes, lane);
-#pragma unroll
-        for (int t = 0; t < kTiles; ++t) load_cores(b[t], x + t * S::kTileBytes + i * 512);
-        multiply(bytes, b, i);
-      }
-      ring.release(ring.at, lane);
     }
-    at.block += n;
+  }
+  // The same of four, the first of which is block `at.block`: one slice ends there, at most.
+  __device__ __forceinline__ void multiply_four(ListBlocks<S>& at, const SliceFields<S>& fields,
+                                                int place, StripSums<kTiles>& sums) const {
+    static_assert(kCount == 4);
+    const int left = at.end - at.block;  // of the slice
+    if (S::kFields || left >= 4) return multiply<0>(fields, place, sums);
+    at.turn(at.end);
+    if (left == 0) {
+      sums.end_slice();
+      return multiply<0>(fields, place, sums);
+    }
+    if (left == 1) return multiply<1>(fields, place, sums);
+    if (left == 2) return multiply<2>(fields, place, sums);
+    multiply<3>(fields, place, sums);
+  }
+};
+
+// A warp's strip of a job of up to 8 * kTiles rows. A test at each block, whether a slice ends
+// there, would cost a tenth of the instructions: it is made for four blocks.
+template <class S, int kTiles>
+__device__ void consume_few(const ListCall& call, const WideJob& job, ListRing& ring, int warp) {
+  const PackedView& w = call.w;
+  const int lane = threadIdx.x % 32;
+  const bool busy = warp < job.n_strips;
+  const bool long_slices = S::kFields || w.n_blocks >= 4 * kSlices;
+  StripSums<kTiles> sums;
+  SliceFields<S> fields;
+  ListBlocks<S> at(w.n_blocks);
+  while (!at.done()) {
+    if (at.turn(at.block)) sums.end_slice();
+    int n = at.stage_blocks();
+    ring.wait_full();
+    const int stage = ring.at;
+    if (!busy) {
+      ring.release(stage, lane);
+      at.block += n;
+      ring.next();
+      continue;
+    }
+    uint32_t strip = ring.stage() + warp * S::kStripBytes;
+    uint32_t x = ring.stage() + S::kWeightBytes + lane * 16;
+    int place = at.block;
+    if constexpr (S::kFields) {
+      place -= slice_begin(at.slice, w.n_blocks);
+      if (place == 0) {
+        fields.load(strip, w.head_bytes, lane);
+        strip += w.head_bytes;
+      }
+    }
+    while (long_slices && n >= 4) {
+      StripBlocks<S, kTiles, 4> blocks;
+      blocks.load(strip, x, lane);
+      n -= 4;
+      if (n == 0) ring.release(stage, lane);
+      blocks.multiply_four(at, fields, place, sums);
+      strip += 4 * S::kBlockBytes;
+      x += 4 * 512;
+      place += 4;
+      at.block += 4;
+    }
+    if (n > 0) {
+#pragma unroll 1
+      for (; n > 0; --n) {
+        if (!S::kFields && at.turn(at.block)) sums.end_slice();
+        StripBlocks<S, kTiles, 1> blocks;
+        blocks.load(strip, x, lane);
+        blocks.template multiply<0>(fields, place, sums);
+        strip += S::kBlockBytes;
+        x += 512;
+        ++place;
+        ++at.block;
+      }
+      ring.release(stage, lane);
+    }
     ring.next();
   }
-  add_slice();
-  if (busy) store_strip(call, job, warp, total);
+  sums.end_slice();
+  if (busy) store_strip(call, job, warp, sums.total);
 }
 
 // A warpgroup's strips of a job of up to kRows rows. Its warps without a strip multiply what lies
 // there; a warpgroup without one only lets the stages pass. A block's product ends before the next
 // one's weights are decoded: meanwhile the other warpgroups multiply.
 template <class S, int kRows>
-__device__ void consume_many(const ListCall& call, const WideJob& job, ListRing& ring) {
+__device__ void consume_many(const ListCall& call, const WideJob& job, ListRing& ring, int warp) {
   const PackedView& w = call.w;
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int lane = threadIdx.x % 32;
   const bool busy = warp / 4 * 4 < job.n_strips;
   float total[kRows / 2] = {}, sum[kRows / 2] = {};
   SliceFields<S> fields;
@@ -410,16 +458,16 @@ __device__ void consume_many(const ListCall& call, const WideJob& job, ListRing&
 }
 
 template <class S>
-__device__ void consume(const ListCall& call, const WideJob& job, ListRing& ring) {
+__device__ void consume(const ListCall& call, const WideJob& job, ListRing& ring, int warp) {
   const int n_rows = job.tile.n_rows;
   if (n_rows <= 8) {
-    consume_few<S, 1>(call, job, ring);
+    consume_few<S, 1>(call, job, ring, warp);
   } else if (n_rows <= 16) {
-    consume_few<S, 2>(call, job, ring);
+    consume_few<S, 2>(call, job, ring, warp);
   } else if (n_rows <= 32) {
-    consume_many<S, 32>(call, job, ring);
+    consume_many<S, 32>(call, job, ring, warp);
   } else {
-    consume_many<S, 64>(call, job, ring);
+    consume_many<S, 64>(call, job, ring, warp);
   }
 }
 
@@ -459,9 +507,11 @@ __global__ void __launch_bounds__(kListThreads, 1)
     barrier_init_done();
   }
   __syncthreads();
-  if (threadIdx.x >= kListConsumers) {
+  // By a shuffle, so that the compiler knows that warps do not part and needs no meeting points.
+  const int warp = __shfl_sync(0xFFFFFFFFu, static_cast<int>(threadIdx.x) / 32, 0);
+  if (warp >= kListStrips) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCopyRegisters));
-    const int copier = static_cast<int>(threadIdx.x - kListConsumers) / 32;
+    const int copier = warp - kListStrips;
     if (!elect_lane()) {
       wait_for_previous();
       return;
@@ -478,8 +528,8 @@ __global__ void __launch_bounds__(kListThreads, 1)
     wait_for_previous();
     let_next_start();
     for_jobs(
-        one, two, [&](const WideJob& job) { consume<S>(one, job, ring); },
-        [&](const WideJob& job) { consume<T>(two, job, ring); });
+        one, two, [&](const WideJob& job) { consume<S>(one, job, ring, warp); },
+        [&](const WideJob& job) { consume<T>(two, job, ring, warp); });
   }
 }
 
