@@ -12,12 +12,17 @@ inline constexpr int kListStrips = 16;  // of a job, at most
 
 // First routed strip of a block, all tiles' strips one behind the other. Blocks have equal numbers
 // of the shared expert's jobs, as far as that goes, and of the routed strips what makes the bytes
-// even: a job of the shared expert weighs `job_weight` of them.
+// even: a job of the shared expert weighs `job_weight` of them. Where one is more than a block's
+// part of all, blocks that have one have nothing else.
 constexpr int64_t list_begin(int64_t n_shared_jobs, int64_t job_weight, int64_t n_routed,
                              int64_t block, int64_t n_blocks) {
   const int64_t total = job_weight * n_shared_jobs + n_routed;
   const int64_t most = (n_shared_jobs + n_blocks - 1) / n_blocks;  // of a block
-  if (total / n_blocks < job_weight * most) return n_routed * block / n_blocks;
+  if (total / n_blocks < job_weight * most) {
+    const int64_t without = n_blocks - n_shared_jobs;
+    if (without <= 0) return n_routed * block / n_blocks;
+    return n_routed * (block - n_shared_jobs * block / n_blocks) / without;
+  }
   return total * block / n_blocks - job_weight * (n_shared_jobs * block / n_blocks);
 }
 
