@@ -38,11 +38,34 @@ struct Call {
   const float* weight;
   int64_t weight_stride;
   int32_t n, top_k, n_experts, max_places;
+  int32_t n_parts, part;  // blocks, and the choices of each
   Dispatch out;
+
+  __device__ int expert_of(int i) const { return expert[i / top_k * expert_stride + i % top_k]; }
 };
 
-// One block. A counting sort whose places do not depend on timing: 1024 choices a turn, each warp
-// ranks its own, warps are added up in order.
+// count[e] = choices of expert e in [begin, end), by all threads.
+__device__ void count_choices(const Call& call, int begin, int end, int32_t* count) {
+  const int tid = threadIdx.x;
+  if (tid < call.n_experts) count[tid] = 0;
+  __syncthreads();
+  for (int i = begin + tid; i < end; i += kThreads) atomicAdd(&count[call.expert_of(i)], 1);
+  __syncthreads();
+}
+
+__global__ void __launch_bounds__(kThreads) count_kernel(Call call) {
+  extern __shared__ int32_t shared[];
+  wait_for_previous();
+  let_next_start();
+  const int tid = threadIdx.x, begin = blockIdx.x * call.part;
+  count_choices(call, begin, min(call.n, begin + call.part), shared);
+  if (tid < call.n_experts)
+    call.out.counts[static_cast<int64_t>(blockIdx.x) * call.n_experts + tid] = shared[tid];
+}
+
+// A counting sort whose places do not depend on timing: 1024 choices a turn, each warp ranks its
+// own, warps are added up in order. A block places its part of the choices, behind those of the
+// blocks before it (count_kernel); all find out where experts begin, one writes it.
 template <int kTile>
 __global__ void __launch_bounds__(kThreads) dispatch_kernel(Call call) {
   extern __shared__ int32_t shared[];
@@ -50,51 +73,57 @@ __global__ void __launch_bounds__(kThreads) dispatch_kernel(Call call) {
   int32_t* of_warp = shared + call.n_experts;  // [kWarps][n_experts]
   __shared__ int2 partial[kWarps];
   const int tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
-  const auto expert_of = [&](int i) {
-    return call.expert[i / call.top_k * call.expert_stride + i % call.top_k];
-  };
+  const int begin = blockIdx.x * call.part, end = min(call.n, begin + call.part);
+  const bool first_block = blockIdx.x == 0;
   wait_for_previous();
   let_next_start();
-  if (tid < call.n_experts) count[tid] = 0;
-  __syncthreads();
-  for (int i = tid; i < call.n; i += kThreads) atomicAdd(&count[expert_of(i)], 1);
-  __syncthreads();
-  const int mine = tid < call.n_experts ? count[tid] : 0;
+  int mine = 0, earlier = 0;  // rows of expert tid: all, of earlier blocks
+  if (call.n_parts == 1) {
+    count_choices(call, 0, call.n, count);
+    if (tid < call.n_experts) mine = count[tid];
+  } else if (tid < call.n_experts) {
+#pragma unroll 8
+    for (int part = 0; part < call.n_parts; ++part) {
+      if (part == static_cast<int>(blockIdx.x)) earlier = mine;
+      mine += call.out.counts[static_cast<int64_t>(part) * call.n_experts + tid];
+    }
+  }
   const int padded = (mine + 7) / 8 * 8;
   const TileCut cut(mine, kTile);
   int2 totals;  // places, tiles
   const int2 before = block_scan(make_int2(padded, cut.n_tiles), partial, totals);
   const int first = before.x, total = totals.x;
   int first_tile = before.y;
-  if (call.out.class_ends != nullptr) {
-    int end = 0;
+  if (first_block && call.out.class_ends != nullptr) {
+    int class_end = 0;
 #pragma unroll 1
     for (int c = 0; c < kTileClasses; ++c) {
       const int of_class = tile_class(cut.most_rows()) == c ? cut.n_tiles : 0;
       int2 class_totals;
       __syncthreads();  // `partial` is read before it is written again
       const int2 below = block_scan(make_int2(of_class, 0), partial, class_totals);
-      if (of_class > 0) first_tile = end + below.x;
-      end += class_totals.x;
-      if (tid == 0) call.out.class_ends[c] = end;
+      if (of_class > 0) first_tile = class_end + below.x;
+      class_end += class_totals.x;
+      if (tid == 0) call.out.class_ends[c] = class_end;
     }
   }
-  if (tid < call.n_experts) {
-    count[tid] = first;
+  if (tid < call.n_experts) count[tid] = first + earlier;
+  if (first_block && tid < call.n_experts) {
     for (int i = mine; i < padded; ++i) call.out.row[first + i] = kNoRow;
     for (int i = 0; i < cut.n_tiles; ++i)
       call.out.tiles[first_tile + i] = {tid, first + cut.first(i), cut.rows(i)};
   }
-  if (tid == 0) *call.out.n_tiles = totals.y;
-  for (int i = total + tid; i < call.max_places; i += kThreads) call.out.row[i] = kUnusedRow;
+  if (first_block && tid == 0) *call.out.n_tiles = totals.y;
+  const int of_all = blockIdx.x * kThreads + tid, n_threads = call.n_parts * kThreads;
+  for (int i = total + of_all; i < call.max_places; i += n_threads) call.out.row[i] = kUnusedRow;
   const int n_rows = call.n / call.top_k;
-  for (int i = tid; i < (n_rows + 7) / 8 * 8; i += kThreads)
+  for (int i = of_all; i < (n_rows + 7) / 8 * 8; i += n_threads)
     call.out.row[call.max_places + i] = i < n_rows ? i : kNoRow;
-  for (int base = 0; base < call.n; base += kThreads) {
+  for (int base = begin; base < end; base += kThreads) {
     for (int i = tid; i < kWarps * call.n_experts; i += kThreads) of_warp[i] = 0;
     __syncthreads();
     const int i = base + tid;
-    const int e = i < call.n ? expert_of(i) : -1;
+    const int e = i < end ? call.expert_of(i) : -1;
     const unsigned same = __match_any_sync(0xFFFFFFFFu, e);
     const int rank = __popc(same & ((1u << lane) - 1u));
     if (e >= 0 && rank == 0) of_warp[warp * call.n_experts + e] = __popc(same);
@@ -141,6 +170,11 @@ void launch_dispatch(const int32_t* expert, int64_t expert_stride, const float* 
   call.top_k = top_k;
   call.n_experts = n_experts;
   call.max_places = static_cast<int32_t>(max_places(call.n, n_experts));
+  // Whole turns a block. A second kernel takes as long as two turns of one block.
+  const int32_t turns = (call.n + kThreads - 1) / kThreads;
+  const int32_t turns_of_part = turns <= 2 ? turns : (turns + kDispatchParts - 1) / kDispatchParts;
+  call.part = turns_of_part * kThreads;
+  call.n_parts = (turns + turns_of_part - 1) / turns_of_part;
   call.out = out;
   const int bytes = (kWarps + 1) * n_experts * 4;
   auto* kernel = dispatch_kernel<kTileRows>;
@@ -151,8 +185,13 @@ void launch_dispatch(const int32_t* expert, int64_t expert_stride, const float* 
   } else {
     HADAL_CHECK(tile_rows == kTileRows, "tiles of other rows");
   }
+  const dim3 grid(static_cast<unsigned>(call.n_parts));
+  if (call.n_parts > 1) {
+    launch_overlapped(count_kernel, grid, dim3(kThreads), static_cast<size_t>(n_experts * 4),
+                      stream, call);
+  }
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-  launch_overlapped(kernel, dim3(1), dim3(kThreads), static_cast<size_t>(bytes), stream, call);
+  launch_overlapped(kernel, grid, dim3(kThreads), static_cast<size_t>(bytes), stream, call);
 }
 
 }  // namespace hadal::cuda

@@ -21,7 +21,9 @@ struct Dispatch {
   // [kTileClasses], or null. Where tiles of a class end in `tiles`, which are then in the order of
   // classes; otherwise by expert.
   int32_t* class_ends = nullptr;
+  int32_t* counts = nullptr;  // [kDispatchParts, n_experts] scratch
 };
+inline constexpr int32_t kDispatchParts = 64;
 
 // expert [T, top_k] (stride elements between rows), each id below n_experts <= kMaxExperts.
 // tile_rows: kTileRows, kLongTileRows or kFp8LongTileRows (fp8_places.h).

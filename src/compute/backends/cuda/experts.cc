@@ -49,6 +49,7 @@ struct Areas {
         take(max_row_tiles(choices, n_experts) * static_cast<int64_t>(sizeof(RowTile))));
     list.n_tiles = static_cast<int32_t*>(take(4));
     list.class_ends = static_cast<int32_t*>(take(kTileClasses * 4));
+    list.counts = static_cast<int32_t*>(take(kDispatchParts * n_experts * 4));
     slices = static_cast<float*>(take(kWideSliceBytes));
     x = static_cast<uint16_t*>(take(all * d_hidden * 2));
     up = static_cast<uint16_t*>(take(all * 2 * d_inter * 2));
