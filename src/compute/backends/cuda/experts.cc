@@ -66,69 +66,77 @@ bool takes_long_tiles(const CudaExperts& e, const WideProduct& shared, const Wid
          big_list_fits(e.up, gpu) && big_list_fits(e.down, gpu);
 }
 
-void multiply(const WideProduct& shared, const WideProduct& routed, const int32_t* class_ends,
-              int64_t n_places, const Gpu& gpu, cudaStream_t stream) {
-  if (class_ends == nullptr && lists_fit(shared, routed))
-    return launch_lists(shared, routed, gpu, stream);
+void multiply_shared(const WideProduct& shared, const Gpu& gpu, cudaStream_t stream) {
   if (big_fits(*shared.weight, shared.n_rows, gpu)) {
     launch_big(shared, gpu, stream);
   } else {
     launch_wide(shared, gpu, stream);
   }
+}
+
+void multiply(const WideProduct& shared, const WideProduct& routed, const int32_t* class_ends,
+              int64_t n_places, const Gpu& gpu, cudaStream_t stream) {
+  if (class_ends == nullptr && lists_fit(shared, routed))
+    return launch_lists(shared, routed, gpu, stream);
+  multiply_shared(shared, gpu, stream);
   if (class_ends != nullptr) return launch_big_list(routed, class_ends, n_places, gpu, stream);
   launch_wide(routed, gpu, stream);
 }
 
-// All four products in E4M3 or none, so that a row's codes have one layout.
+// Both products of the routed experts in E4M3 or none, so that a row's codes have one layout.
 bool fp8_takes_experts(const CudaExperts& e, int64_t rows, int64_t top_k, const Gpu& gpu) {
-  for (const Packed* w : {&e.up, &e.down, &e.shared_up, &e.shared_down})
-    if (!fp8_fits(*w, rows, gpu)) return false;
-  return fp8_experts_pay(rows, top_k, e.up.view().n_groups) &&
-         e.up.format() == ops::WeightFormat::kFp4Row &&
-         e.shared_up.format() == ops::WeightFormat::kFp8Tile;
+  return fp8_fits(e.up, rows, gpu) && fp8_fits(e.down, rows, gpu) &&
+         fp8_experts_pay(rows, top_k, e.up.view().n_groups) &&
+         e.up.format() == ops::WeightFormat::kFp4Row;
 }
 
-// moe_ffn up to the sum over a row's experts. The areas are those of the other kernels: a window
+// moe_ffn up to the sum over a row's experts. The shared expert keeps its parity kernels, which are
+// faster than those for dense products in E4M3. The areas are those of the other kernels: a window
 // of a row's codes is smaller than its bf16 values from 96 columns on.
 void launch_fp8_experts(const ops::MoeArgs& args, const CudaExperts& experts, const Areas& at,
                         const Gpu& gpu, cudaStream_t stream) {
-  const int64_t rows = args.h.n_rows, top_k = args.expert.n_cols;
+  const int64_t rows = args.h.n_rows, top_k = args.expert.n_cols, n_places = at.n_places;
   const int64_t hidden = experts.d_hidden, inter = experts.d_inter;
   const int32_t n_experts = experts.up.view().n_groups;
-  const int64_t all = at.n_places + (rows + 7) / 8 * 8;
   auto* x = reinterpret_cast<uint8_t*>(at.x);
   auto* act = reinterpret_cast<uint8_t*>(at.act);
-  launch_dispatch(args.expert.data, args.expert.stride, args.weight.data, args.weight.stride,
-                  static_cast<int32_t>(rows), static_cast<int32_t>(top_k), n_experts,
-                  kFp8LongTileRows, at.list, stream);
-  launch_fp8_rows(args.h, at.list.row, all, at.n_places, x, stream);
   Fp8Product routed = {.weight = &experts.up,
                        .x = x,
-                       .x_rows = at.n_places,
+                       .x_rows = n_places,
                        .tiles = at.list.tiles,
                        .n_tiles = at.list.n_tiles,
                        .max_tiles = static_cast<int32_t>(max_row_tiles(rows * top_k, n_experts)),
                        .y = at.up,
                        .y_stride = 2 * inter};
-  Fp8Product shared = {.weight = &experts.shared_up,
-                       .x = x + fp8_row_bytes(at.n_places, hidden),
-                       .x_rows = rows,
-                       .n_rows = static_cast<int32_t>(rows),
-                       .y = at.up + at.n_places * 2 * inter,
-                       .y_stride = 2 * inter};
-  launch_wide_fp8(shared, gpu, stream);
+  WideProduct shared;
+  shared.weight = &experts.shared_up;
+  shared.x = at.x + n_places * hidden;
+  shared.x_columns = hidden;
+  shared.n_rows = static_cast<int32_t>(rows);
+  shared.y = at.up + n_places * 2 * inter;
+  shared.y_stride = 2 * inter;
+  shared.slices = at.slices;
+  launch_dispatch(args.expert.data, args.expert.stride, args.weight.data, args.weight.stride,
+                  static_cast<int32_t>(rows), static_cast<int32_t>(top_k), n_experts,
+                  kFp8LongTileRows, at.list, stream);
+  launch_fp8_rows(args.h, at.list.row, n_places, n_places, x, stream);
+  launch_tile_rows(args.h, nullptr, rows, true, at.x + n_places * hidden, stream);
+  multiply_shared(shared, gpu, stream);
   launch_big_list_fp8(routed, at.list.class_ends, gpu, stream);
-  launch_fp8_swiglu(at.up, at.list.weight, at.list.row, at.n_places, all, experts.d_inter,
+  launch_fp8_swiglu(at.up, at.list.weight, at.list.row, n_places, n_places, experts.d_inter,
                     args.limit, act, stream);
+  launch_swiglu(at.up + n_places * 2 * inter, nullptr, at.list.row + n_places, 0, rows,
+                experts.d_inter, args.limit, at.act + n_places * inter, stream);
   routed.weight = &experts.down;
   routed.x = act;
   routed.y = at.x;
   routed.y_stride = hidden;
   shared.weight = &experts.shared_down;
-  shared.x = act + fp8_row_bytes(at.n_places, inter);
-  shared.y = at.x + at.n_places * hidden;
+  shared.x = at.act + n_places * inter;
+  shared.x_columns = inter;
+  shared.y = at.x + n_places * hidden;
   shared.y_stride = hidden;
-  launch_wide_fp8(shared, gpu, stream);
+  multiply_shared(shared, gpu, stream);
   launch_big_list_fp8(routed, at.list.class_ends, gpu, stream);
 }
 

@@ -25,7 +25,8 @@ inline constexpr int64_t kFp8LeastRows = 257;
 // Can products of `n_rows` quantised rows go here? Never by the rows' contents.
 bool fp8_fits(const Packed& weight, int64_t n_rows, const Gpu& gpu);
 // Are experts that fit faster here than in the parity kernels (on an H200)? By the rows that one
-// gets on average, and by how many products are the shared expert's: dense products are slower.
+// gets on average, and where half of the products are the routed experts' or more. Dense products
+// are not.
 bool fp8_experts_pay(int64_t n_rows, int64_t top_k, int64_t n_experts);
 
 struct Fp8Product {
