@@ -94,6 +94,7 @@ struct ThinFeed {
   int32_t job = -1, unit = 0, end = 0;  // all units of all jobs up to `job` are on their way at end
   int32_t left = 0, n_blocks = 0;       // of the slice
   int32_t left_in_tile = 0;
+  uint64_t hint = read_once();  // or weights on their way through L2 drive out rows and code
 
   // Goes on with the jobs before `n_jobs`, whose units are known now.
   __device__ void open(int n_jobs) {
@@ -129,7 +130,8 @@ struct ThinFeed {
       barrier_arrive_expect(barrier, bytes * kStrips);
 #pragma unroll
       for (int m = 0; m < kStrips; ++m)
-        bulk_copy(stage + m * of.strip_room, from + m * of.strip_gap, bytes, barrier);
+        shared_bulk_copy(shared_address(stage + m * of.strip_room), from + m * of.strip_gap, bytes,
+                         shared_address(barrier), hint);
     }
     from += bytes;
     left -= of.piece_blocks;
@@ -302,7 +304,7 @@ __device__ __forceinline__ void thin_unit(ThinStream<Piece::kStrips>& stream, in
       stage += w.head_bytes;
     }
     if (block + Piece::kBlocks <= n_blocks) {
-#pragma unroll
+#pragma unroll 1
       for (int i = 0; i < Piece::kBlocks; i += Piece::kAtOnce) {
         ThinBlocks<Piece, Piece::kAtOnce> blocks;
         blocks.load(stage + i * BlockBytes<Piece::kFormat>::kBytes, lane, x + (block + i) * kBlockK,

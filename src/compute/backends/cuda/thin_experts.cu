@@ -31,10 +31,10 @@ struct Call {
 };
 
 // Pieces that divide the slices of the released experts (20 blocks up, 9 down).
-using SharedUp = ThinPiece<WeightFormat::kFp8Tile, kStrips, 2>;
-using RoutedUp = ThinPiece<WeightFormat::kFp4Row, kStrips, 5>;
-using SharedDown = ThinPiece<WeightFormat::kFp8Tile, kStrips, 2>;
-using RoutedDown = ThinPiece<WeightFormat::kFp4Row, kStrips, 3>;
+using SharedUp = ThinPiece<WeightFormat::kFp8Tile, kStrips, 4, 2>;
+using RoutedUp = ThinPiece<WeightFormat::kFp4Row, kStrips, 10, 5>;
+using SharedDown = ThinPiece<WeightFormat::kFp8Tile, kStrips, 3>;
+using RoutedDown = ThinPiece<WeightFormat::kFp4Row, kStrips, 9, 3>;
 
 struct Lists {
   Places places;
