@@ -244,7 +244,9 @@ std::vector<OpCase> dense_cases() {
     }
   }
   // So many that `cuda:fp8` adds in E4M3, with 13 bits behind the leading one, 128 products at a
-  // time: 2 units of bf16. In experts it tips codes of the inner values besides.
+  // time: 2 units of bf16. In experts it tips codes of the inner values besides: by an eighth of
+  // one of the 96 terms of an output, of which the largest are as large as the sum is on average.
+  // 12 units were seen.
   for (const auto& [n, k, rows] : {std::tuple{96, 160, 300}, {272, 1056, 391}}) {
     for (const auto& [name, format] : formats) {
       if (format == WeightFormat::kBf16) continue;
@@ -255,8 +257,8 @@ std::vector<OpCase> dense_cases() {
            true});
     }
   }
-  out.push_back(
-      {"experts more rows than a decode", [](Bench& b) { return experts(b, 300, 3, 2, 4); }, true});
+  out.push_back({"experts more rows than a decode",
+                 [](Bench& b) { return experts(b, 300, 3, 2, 16); }, true});
   out.push_back({"linear fp8 with plain input",
                  [](Bench& b) { return linear(b, WeightFormat::kFp8Tile, 64, 96, 5, true); }});
   for (const int32_t c : {2, 3, 4}) {
