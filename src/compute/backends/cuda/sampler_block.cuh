@@ -51,8 +51,7 @@ struct DrawList {
   Contender entries[kSize];  // value: scaled logit
   uint32_t bits[kSize];
   uint32_t n;
-  uint32_t bound;           // key of the highest value that is surely reached
-  unsigned long long best;  // of those that found no place
+  uint32_t bound;  // key of the highest value that is surely reached
 };
 
 // What the blocks of a row tell one another. An array is written again only after a barrier of the
@@ -66,12 +65,11 @@ struct Exchange {
   uint32_t warp_words[kSampleThreads / 32];
 };
 
-// Tokens by their distance from the likeliest, and a list of some.
+// Tokens by their distance from the likeliest; in block 0 those of one bin in their order.
 struct SampleBins {
   uint32_t counts[kSampleBins];
   uint32_t mass_low[kSampleBins], mass_high[kSampleBins];
-  // in block 0: the tokens of one bin, then in order; the listed log-probabilities
-  Contender listed[kListed], ordered[kListed];
+  Contender ordered[kListed];
   double weights[kListed];
 };
 
@@ -80,9 +78,10 @@ struct SampleShared {
   Exchange exchange;
   DrawList draw;
   uint64_t warp_mass[kSampleThreads / 32];
-  union {
+  union {  // one after the other
     SampleBins bins;
-    float4 ring[kQuadsAhead][kStreamThreads];  // of the pass before anything is selected
+    float4 ring[kQuadsAhead][kStreamThreads];       // of a walk over a row (sampler_walk.cuh)
+    uint32_t tops[kSampleBlocks * kStreamThreads];  // keys of the threads' largest logits
   };
   // the bin that holds the boundary, and what comes before it
   int bin;
@@ -90,7 +89,9 @@ struct SampleShared {
   double mass_before, wanted, total;
   uint32_t inside;
   int32_t found;
-  uint32_t n_listed;  // in block 0
+  // in block 0: the tokens of that bin, or the listed log-probabilities
+  uint32_t n_listed;
+  Contender listed[kListed];
   Contender cut;
 };
 

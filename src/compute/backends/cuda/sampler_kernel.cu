@@ -94,15 +94,15 @@ __device__ void log_probabilities(SampleBlock& block, SampleShared& s, const Sam
     const float v = block.values[i];
     if (!cut.keeps(v, block.first + i)) continue;
     const uint32_t at = atomicAdd(&list->n_listed, 1u);
-    if (at < ops::SampledToken::kMaxTop) list->bins.listed[at] = {v, block.first + i, v};
+    if (at < ops::SampledToken::kMaxTop) list->listed[at] = {v, block.first + i, v};
   }
   block.cluster.sync();
   if (block.rank() != 0 || threadIdx.x >= 32) return;
   const int n = min(static_cast<int>(s.n_listed), ops::SampledToken::kMaxTop);
   if (static_cast<int>(threadIdx.x) < n) {
-    const Contender mine = s.bins.listed[threadIdx.x];
+    const Contender mine = s.listed[threadIdx.x];
     int place = 0;
-    for (int i = 0; i < n; ++i) place += wins(s.bins.listed[i], mine) ? 1 : 0;
+    for (int i = 0; i < n; ++i) place += wins(s.listed[i], mine) ? 1 : 0;
     out.top[place] = mine.token;
     out.top_logprob[place] = logprob(mine.value);
   }

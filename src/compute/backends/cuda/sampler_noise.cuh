@@ -11,6 +11,16 @@ struct NoiseKey {
   uint32_t stream;
 };
 
+// The same, for all lanes of a warp that agree on it and together call this: the compiler then
+// keeps what follows from it in registers of the warp.
+__device__ inline NoiseKey of_warp(const NoiseKey& key) {
+  const auto whole = [](uint64_t x) {
+    return uint64_t{__reduce_max_sync(0xFFFFFFFFu, static_cast<uint32_t>(x >> 32))} << 32 |
+           __reduce_max_sync(0xFFFFFFFFu, static_cast<uint32_t>(x));
+  };
+  return {whole(key.seed), whole(key.position), __reduce_max_sync(0xFFFFFFFFu, key.stream)};
+}
+
 // Both halves of a product.
 struct WidePair {
   uint32_t high, low;

@@ -156,16 +156,16 @@ __device__ __noinline__ Cut select(SampleBlock& block, SampleShared& s, Cut cut,
     const float v = block.values[i];
     if (!cut.keeps(v, block.first + i) || quick_bin(distance.high(v)) != bin) continue;
     const uint32_t at = atomicAdd(&list->n_listed, 1u);
-    if (at < kListed) list->bins.listed[at] = {v, block.first + i, v};
+    if (at < kListed) list->listed[at] = {v, block.first + i, v};
   }
   block.cluster.sync();
   if (block.rank() == 0) {
     const int n = static_cast<int>(s.n_listed), me = threadIdx.x;
     if (me == 0) s.cut = {0, INT_MAX, 0};
     if (me < n) {
-      const Contender mine = s.bins.listed[me];
+      const Contender mine = s.listed[me];
       int place = 0;
-      for (int i = 0; i < n; ++i) place += wins(s.bins.listed[i], mine) ? 1 : 0;
+      for (int i = 0; i < n; ++i) place += wins(s.listed[i], mine) ? 1 : 0;
       const double w =
           goal.by_mass
               ? exp((static_cast<double>(mine.logit) - static_cast<double>(top)) * inverse_t)

@@ -28,11 +28,16 @@ struct Told {
   double mass;    // relative to e^(top / T)
 };
 
+// The draw of a row that is read past.
+struct StreamDraw {
+  uint32_t bound;                                // key of bound_of() (sampler_pass.cuh)
+  unsigned long long best[kStreamThreads / 32];  // packed, of each warp's tokens
+};
+
 struct StreamShared {
   SampleShared s;
-  Told warps[kStreamThreads / 32];
-  Told blocks[2][kSampleBlocks];
-  uint32_t tops[kSampleBlocks * kStreamThreads];  // keys of the threads' largest logits
+  StreamDraw draw;
+  Told warps[2][kSampleBlocks * kStreamThreads / 32];  // of all blocks
   uint32_t histogram[kStreamThreads];
   uint32_t warp_sums[2][kStreamThreads / 32], warp_least[kStreamThreads / 32];
   uint3 found;
@@ -80,40 +85,6 @@ struct StreamSlice {
       v[j][0] = four.x, v[j][1] = four.y, v[j][2] = four.z, v[j][3] = four.w;
     }
   }
-  // The block's threads share the tokens of those threads whose largest logit is `least` or more:
-  // f(four logits, the first's token). Of rows without penalties and mask; barriers inside.
-  template <int kBatch, class F>
-  __device__ __forceinline__ void each(StreamShared& m, float own, float least, F f) const {
-    const auto me = static_cast<int>(threadIdx.x);
-    const int quads = (n + kStreamThreads * 4 - 1) / (kStreamThreads * 4);  // of a thread
-    const int shift = 32 - __clz(max(quads - 1, 0));
-    if (me == 0) m.n_hot = 0;
-    __syncthreads();
-    if (own >= least) m.hot[atomicAdd(&m.n_hot, 1u)] = static_cast<uint16_t>(me);
-    __syncthreads();
-    const int all = static_cast<int>(m.n_hot) << shift;
-#pragma unroll 1
-    for (int begin = me; begin < all; begin += kStreamThreads * kBatch) {
-      float4 v[kBatch];
-      int at[kBatch];
-#pragma unroll
-      for (int b = 0; b < kBatch; ++b) {
-        const int x = begin + b * kStreamThreads;
-        v[b] = {-kInfinity, -kInfinity, -kInfinity, -kInfinity};
-        at[b] = x < all ? ((x & ((1 << shift) - 1)) * kStreamThreads + m.hot[x >> shift]) * 4 : n;
-        if (at[b] >= n) continue;
-        if (quick) {
-          v[b] = __ldg(reinterpret_cast<const float4*>(from + at[b]));
-        } else {
-          const auto one = [&](int k) { return at[b] + k < n ? from[at[b] + k] : -kInfinity; };
-          v[b] = {one(0), one(1), one(2), one(3)};
-        }
-      }
-#pragma unroll
-      for (int b = 0; b < kBatch; ++b)
-        if (at[b] < n) f(v[b], first + at[b]);
-    }
-  }
 };
 
 // The larger, or what is not a number.
@@ -143,35 +114,35 @@ __device__ __forceinline__ Told told_of(const Told& a, const Told& b, float k) {
   };
   return {a.best > b.best ? a.best : b.best, top, mass(a) + mass(b)};
 }
-
-// `mine` of all threads of all blocks; its mass is relative to the thread's `unit`, a scaled logit.
-// k is log2(e) / T.
-__device__ inline Told tell(SampleBlock& block, StreamShared& m, uint64_t best, float top,
-                            float mass, float unit, float inverse_t) {
+// What the lanes of a warp tell together; the mass of each is relative to e^(unit / T), and k is
+// log2(e) / T.
+__device__ inline Told told_by_warp(const Told& mine, float unit, float k) {
   constexpr uint32_t kAll = 0xFFFFFFFFu;
-  const float k = kLog2E * inverse_t;
-  Told mine;
-  const auto high = static_cast<uint32_t>(best >> 32);
+  const auto high = static_cast<uint32_t>(mine.best >> 32);
   const uint32_t highest = __reduce_max_sync(kAll, high);
-  const uint32_t low = __reduce_max_sync(kAll, high == highest ? static_cast<uint32_t>(best) : 0);
-  mine.best = static_cast<uint64_t>(highest) << 32 | low;
-  mine.top = float_of(__reduce_max_sync(kAll, key_of(top)));
-  const bool weighs = mass != 0 && mine.top > -kInfinity;
-  double sum =
-      weighs ? static_cast<double>(mass * power_of_two((unit - mine.top * inverse_t) * kLog2E)) : 0;
+  const uint32_t low =
+      __reduce_max_sync(kAll, high == highest ? static_cast<uint32_t>(mine.best) : 0);
+  const float top = float_of(__reduce_max_sync(kAll, key_of(mine.top)));
+  double mass = mine.mass;
+  if (mass != 0 && unit != top) mass *= static_cast<double>(power_of_two((unit - top) * k));
 #pragma unroll
-  for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(kAll, sum, step);
-  mine.mass = sum;
-  if (threadIdx.x % 32 == 0) m.warps[threadIdx.x / 32] = mine;
-  __syncthreads();
-  mine = m.warps[0];
-#pragma unroll 1
-  for (int w = 1; w < kStreamThreads / 32; ++w) mine = told_of(mine, m.warps[w], k);
-  const Told* all = block.exchange(m.blocks, mine);
-  mine = all[0];
-#pragma unroll 1
-  for (int b = 1; b < kSampleBlocks; ++b) mine = told_of(mine, all[b], k);
-  return mine;
+  for (int step = 16; step > 0; step /= 2) mass += __shfl_xor_sync(kAll, mass, step);
+  return {static_cast<uint64_t>(highest) << 32 | low, top, mass};
+}
+// The same of all threads of all blocks.
+__device__ inline Told tell(SampleBlock& block, StreamShared& m, const Told& mine, float unit,
+                            float k) {
+  constexpr int kWarps = kStreamThreads / 32;
+  const auto lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const Told ours = told_by_warp(mine, unit, k);
+  block.turn ^= 1;
+  Told* all = m.warps[block.turn];
+  if (lane < kSampleBlocks)
+    *block.cluster.map_shared_rank(&all[block.rank() * kWarps + warp], lane) = ours;
+  block.cluster.sync();
+  static_assert(kSampleBlocks * kWarps == 64);
+  const Told two = told_of(all[lane], all[lane + 32], k);
+  return told_by_warp(two, two.top, k);
 }
 
 }  // namespace hadal::cuda

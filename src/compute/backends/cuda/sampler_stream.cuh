@@ -38,30 +38,27 @@ __device__ inline void stream_row(SampleBlock& block, StreamShared& m, const Sam
   const bool draws = row.temperature > 0;
   const bool few = draws && row.top_k > 0 && row.top_k < a.n_vocab;
   const bool by_min_p = draws && !few && row.min_p > 0 && !(row.top_p < 1);
-  if (threadIdx.x == 0) {
-    m.s.draw.n = 0;
-    m.s.draw.bound = key_of(kNothing);
-    m.s.draw.best = 0;
-  }
+  if (threadIdx.x == 0) m.draw.bound = key_of(kNothing);
+  if (threadIdx.x % 32 == 0) m.draw.best[threadIdx.x / 32] = 0;
+  // When all have arrived, all blocks run and their memory may be written. Before anything is
+  // loaded, for which an arrival would wait.
+  block.cluster.barrier_arrive();
   StreamRow work = {block,
                     m,
                     slice,
                     row,
-                    {row.seed, row.position, row.stream},
+                    of_warp({row.seed, row.position, row.stream}),
                     draws ? __fdiv_rn(1.0f, row.temperature) : 1.0f};
   float own = -kInfinity, top;
   uint64_t best = 0;
   bool decided = true;
   if (draws && !few && !by_min_p) {
-    QuadStream stream(slice, m.s.ring);
-    block.cluster.sync();  // all blocks run: their memory may be written
-    Offers offers(m.s.draw, work.noise, work.inverse_t);
+    Walk walk(slice, m.s.ring, (slice.n + 3) / 4, [](int x) { return x * 4; });
+    const Offers offers(m.draw, work.noise, work.inverse_t);
     DrawPass pass;
-    pass.run(stream, slice, offers, work.inverse_t, row.top_p < 1);
-    __syncthreads();
+    pass.run(block, walk, m.draw, offers, work.inverse_t, row.top_p < 1);
     own = pass.own;
-    const Told all =
-        work.told(best_listed(m.s.draw), own, pass.mass, __fmul_rn(pass.unit(), work.inverse_t));
+    const Told all = work.told(offers.best(), own, pass.mass, pass.unit());
     best = all.best;
     top = all.top;
     if (row.top_p < 1 && best != 0 && !isinf(top) && !isnan(top)) {
@@ -70,11 +67,11 @@ __device__ inline void stream_row(SampleBlock& block, StreamShared& m, const Sam
     }
   } else {
     int at = 0;
-    block.cluster.sync();
     if (slice.quick)
       take_largest<true>(slice, own, at);
     else
       take_largest<false>(slice, own, at);
+    block.cluster.barrier_wait();
     if (few) {
       best = work.draw_of_few(own, row.top_k, top, decided);
     } else {
@@ -88,7 +85,7 @@ __device__ inline void stream_row(SampleBlock& block, StreamShared& m, const Sam
       best = all.best;
       top = all.top;
       if (by_min_p && !isinf(top) && !isnan(top))
-        best = work.draw(own, top, -kInfinity, [](float, int32_t) { return true; });
+        best = work.draw(own, top, -kInfinity, false, [](float, int32_t) { return true; }).best;
     }
   }
   if (!decided && !isinf(top) && !isnan(top)) best = work.draw_exactly(own, top);

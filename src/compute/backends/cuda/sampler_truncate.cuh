@@ -15,10 +15,7 @@ struct StreamRow {
   float inverse_t;
 
   __device__ Told told(uint64_t best, float top, float mass, float unit) {
-    return tell(block, m, best, top, mass, unit, inverse_t);
-  }
-  __device__ static uint64_t pack(const Contender& c) {
-    return c.token == INT_MAX ? 0 : packed(key_of(c.value), c.token);
+    return tell(block, m, {best, top, mass}, unit, kLog2E * inverse_t);
   }
   __device__ bool reaches_min_p(float logit, float top) const {
     if (!(row.min_p > 0)) return true;
@@ -41,29 +38,29 @@ struct StreamRow {
     if (!(row.min_p > 0)) return -kInfinity;
     return top + row.temperature * (__logf(row.min_p) - 1e-3f) - fabsf(top) * 1e-6f;
   }
-  // The draw among the tokens that `kept` and min-p leave; the likeliest is one of them, and all
-  // are at least `least`.
+  // The draw among the tokens that `kept` and min-p leave, the likeliest being one of them, and the
+  // mass of those that `kept` leaves if it is asked for; all are at least `least`.
   template <class Kept>
-  __device__ uint64_t draw(float own, float top, float least, Kept kept) {
-    DrawList& list = m.s.draw;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      list.n = 0;
-      list.bound = key_of(fmaf(top, inverse_t, kLeastNoise));
-      list.best = 0;
-    }
-    least = fmaxf(least, least_of_min_p(top));
-    Offers offers(list, noise, inverse_t);
-    slice.each<2>(m, own, least, [&](float4 v, int32_t token) {
+  __device__ Told draw(float own, float top, float least, bool weighs, Kept kept) {
+    if (threadIdx.x == 0) m.draw.bound = key_of(bound_of(fmaf(top, inverse_t, kLeastNoise)));
+    if (threadIdx.x % 32 == 0) m.draw.best[threadIdx.x / 32] = 0;
+    if (!weighs) least = fmaxf(least, least_of_min_p(top));
+    const Offers offers(m.draw, noise, inverse_t);
+    float mass = 0;
+    walk_hot(slice, m, own, least, [&](float4 v, int32_t token) {
       v.x = v.x >= least && kept(v.x, token) ? v.x : -kInfinity;
       v.y = v.y >= least && kept(v.y, token + 1) ? v.y : -kInfinity;
       v.z = v.z >= least && kept(v.z, token + 2) ? v.z : -kInfinity;
       v.w = v.w >= least && kept(v.w, token + 3) ? v.w : -kInfinity;
+      if (weighs) {
+        const float k = kLog2E * inverse_t;
+        mass += (power_of_two((v.x - top) * k) + power_of_two((v.y - top) * k)) +
+                (power_of_two((v.z - top) * k) + power_of_two((v.w - top) * k));
+      }
       if (row.min_p > 0) v = above_min_p(v, top, row.temperature, row.min_p);
       offers.take(v, fmaxf(fmaxf(v.x, v.y), fmaxf(v.z, v.w)), token);
     });
-    __syncthreads();
-    return told(best_listed(list), own, 0, 0).best;
+    return told(offers.best(), own, mass, top);
   }
   // By counting and weighing everything, for what the quick ways do not decide.
   __device__ uint64_t draw_exactly(float own, float top) {
@@ -79,7 +76,9 @@ struct StreamRow {
       cut = exact_select(all, m.s, cut, measure, top, 32 * row.temperature, 0, row.top_p);
     }
     block.turn = all.turn;
-    return draw(own, top, -kInfinity, [&](float v, int32_t token) { return cut.keeps(v, token); });
+    return draw(own, top, -kInfinity, false,
+                [&](float v, int32_t token) { return cut.keeps(v, token); })
+        .best;
   }
   __device__ float logit_of(int32_t token) const {
     return slice.a->logits[row.row * slice.a->stride + token];
@@ -88,33 +87,21 @@ struct StreamRow {
   // From the draw among all tokens to the one among those that are kept; 0 where the sums do not
   // decide. Of rows without penalties and mask.
   __device__ uint64_t truncate(uint64_t best, float own, const Told& all) {
-    const float top = all.top, k = kLog2E * inverse_t;
+    const float top = all.top;
     const double wanted = static_cast<double>(row.top_p) * all.mass;
     const double margin = all.mass * (1e-5 + 4e-7 * static_cast<double>(fabsf(top * inverse_t)));
     while (true) {
       const int32_t token = token_of(best);
       const float logit = logit_of(token);
-      const auto better = [&](float v, int32_t id) {
+      // The draw among the better ones costs little beside their mass, and few draws need it.
+      const Told before = draw(own, top, logit, true, [&](float v, int32_t id) {
         return v > logit || (v == logit && id < token);
-      };
-      bool stands = reaches_min_p(logit, top);
-      if (stands && row.top_p < 1) {
-        float mass = 0;
-        slice.each<4>(m, own, logit, [&](float4 v, int32_t id) {
-          const auto weight = [&](float x, int32_t at) {
-            return better(x, at) ? power_of_two((x - top) * k) : 0.0f;
-          };
-          mass +=
-              (weight(v.x, id) + weight(v.y, id + 1)) + (weight(v.z, id + 2) + weight(v.w, id + 3));
-        });
-        // Relative to the warp's largest: threads have each other's tokens, so that of all is used.
-        const Told before = told(0, top, mass, top * inverse_t);
-        if (before.mass != 0 && fabs(before.mass - wanted) <= margin) return 0;
-        stands = before.mass == 0 || before.mass < wanted;
-      }
-      if (stands) return best;
-      best = draw(own, top, logit, better);
-      if (best == 0) return 0;
+      });
+      if (before.mass == 0) return best;  // the likeliest
+      if (fabs(before.mass - wanted) <= margin) return 0;
+      if (before.mass < wanted && reaches_min_p(logit, top)) return best;
+      if (before.best == 0) return 0;
+      best = before.best;
     }
   }
 
@@ -126,7 +113,7 @@ struct StreamRow {
     uint32_t tops[kSampleBlocks], high = 0, low = kAll;
 #pragma unroll
     for (int b = 0; b < kSampleBlocks; ++b) {
-      tops[b] = m.tops[b * kStreamThreads + me];
+      tops[b] = m.s.tops[b * kStreamThreads + me];
       high = max(high, tops[b]);
       if (tops[b] >= kLowestKey) low = min(low, tops[b]);
     }
@@ -189,18 +176,18 @@ struct StreamRow {
     if (me == 0) m.s.n_listed = m.n_mine = 0;
 #pragma unroll
     for (int b = 0; b < kSampleBlocks; ++b)
-      *block.cluster.map_shared_rank(&m.tops[rank * kStreamThreads + me], b) = mine;
+      *block.cluster.map_shared_rank(&m.s.tops[rank * kStreamThreads + me], b) = mine;
     block.cluster.sync();
     uint32_t highest;
     const float least = float_of(bound_of_tops(static_cast<uint32_t>(k), highest));
     top = float_of(highest);
     SampleShared* list = block.cluster.map_shared_rank(&m.s, 0);
-    slice.each<4>(m, own, least, [&](float4 v, int32_t token) {
+    walk_hot(slice, m, own, least, [&](float4 v, int32_t token) {
       const auto offer = [&](float x, int32_t id) {
         if (!(x >= least)) return;
         atomicAdd(&m.n_mine, 1u);
         const uint32_t at = atomicAdd(&list->n_listed, 1u);
-        if (at < kListed) list->bins.listed[at] = {x, id, x};
+        if (at < kListed) list->listed[at] = {x, id, x};
       };
       offer(v.x, token);
       offer(v.y, token + 1);
@@ -224,9 +211,9 @@ struct StreamRow {
     SampleShared& s = m.s;
     const double inverse = 1.0 / static_cast<double>(row.temperature);
     for (int i = me; i < n; i += kStreamThreads) {
-      const Contender mine = s.bins.listed[i];
+      const Contender mine = s.listed[i];
       int place = 0;
-      for (int j = 0; j < n; ++j) place += wins(s.bins.listed[j], mine) ? 1 : 0;
+      for (int j = 0; j < n; ++j) place += wins(s.listed[j], mine) ? 1 : 0;
       if (place >= kept) continue;
       s.bins.ordered[place] = mine;
       s.bins.weights[place] =
@@ -255,11 +242,11 @@ struct StreamRow {
     const uint32_t highest = __reduce_max_sync(0xFFFFFFFFu, high);
     const uint32_t low =
         __reduce_max_sync(0xFFFFFFFFu, high == highest ? static_cast<uint32_t>(best) : 0);
-    if (me % 32 == 0) m.warps[me / 32].best = static_cast<uint64_t>(highest) << 32 | low;
+    if (me % 32 == 0) m.warps[0][me / 32].best = static_cast<uint64_t>(highest) << 32 | low;
     __syncthreads();
     best = 0;
     for (int w = 0; w < kStreamThreads / 32; ++w)
-      best = m.warps[w].best > best ? m.warps[w].best : best;
+      best = m.warps[0][w].best > best ? m.warps[0][w].best : best;
     return best;
   }
 };
