@@ -24,29 +24,24 @@ struct PickShared {
 // Sums over the block. Two rounds of a kind may overlap, three not: each has a barrier.
 struct Sums {
   PickShared& s;
-  int lane, warp, count_turn, scan_turn;
+  int lane, warp, scan_turn;
   __device__ explicit Sums(PickShared& shared)
       : s(shared),
         lane(static_cast<int>(threadIdx.x) % 32),
         warp(static_cast<int>(threadIdx.x) / 32),
-        count_turn(0),
         scan_turn(0) {}
-  // Of all threads' numbers.
-  __device__ uint32_t total(uint32_t mine) {
-    mine = __reduce_add_sync(kAll, mine);
-    count_turn ^= 1;
-    if (lane == 0) s.counts[count_turn][warp] = mine;
-    __syncthreads();
-    return __reduce_add_sync(kAll, s.counts[count_turn][lane]);
-  }
-  __device__ uint32_t largest(uint32_t mine) {
+  // The largest of one and the least of another of all threads. REQUIRES: another barrier before
+  // the next sum of this kind.
+  __device__ uint2 range(uint32_t mine, uint32_t low) {
     mine = __reduce_max_sync(kAll, mine);
-    count_turn ^= 1;
-    if (lane == 0) s.counts[count_turn][warp] = mine;
+    low = __reduce_min_sync(kAll, low);
+    if (lane == 0) {
+      s.counts[0][warp] = mine;
+      s.counts[1][warp] = low;
+    }
     __syncthreads();
-    return __reduce_max_sync(kAll, s.counts[count_turn][lane]);
+    return {__reduce_max_sync(kAll, s.counts[0][lane]), __reduce_min_sync(kAll, s.counts[1][lane])};
   }
-  __device__ uint32_t least(uint32_t mine) { return ~largest(~mine); }
   // Of the warps before this one, given a warp's own; `all` is the block's.
   __device__ uint32_t before_warp(uint32_t of_warp, uint32_t& all) {
     scan_turn ^= 1;

@@ -68,8 +68,8 @@ __device__ void pick_pool(const IndexJob& job, int row, const uint32_t* tops, in
   for (int j = 0; j < kPer; ++j)  // the newest stays
     if (held.first + 32 * j == n - 1 && j < held.per && held.v[j] != 0) held.v[j] = kRankOfInfinity;
   const auto wanted = static_cast<uint32_t>(job.pool_blocks);
-  const RankCut cut = cut_of(wanted, sums.least(held.least()), sums.largest(held.largest()), 0,
-                             sums, [&](auto f) { held.each(f); });
+  const uint2 range = sums.range(held.largest(), held.least());
+  const RankCut cut = cut_of(wanted, range.y, range.x, 0, sums, [&](auto f) { held.each(f); });
   // How many are chosen, in the low half, or equal to the cut, in the high half.
   const auto above = [&](uint32_t r) { return __ballot_sync(kAll, r > cut.rank); };
   const auto equal = [&](uint32_t r) {
@@ -129,26 +129,23 @@ __device__ int pick_list(const IndexJob& job, const Domain& domain, const uint32
   Sums sums(s);
   const Tops<kPer> held(tops, n_tops);
   const uint32_t own = held.largest();
-  const uint32_t high = sums.largest(own);
+  const uint2 range = sums.range(own, own != 0 ? own : kAll);
+  const uint32_t high = range.x;
   if (high == 0) return 0;
-  const uint32_t least = sums.least(own != 0 ? own : kAll);
   uint32_t low =
-      lowest(cut_of(wanted, least, high, wanted + wanted / 8, sums, [&](auto f) { f(own); }));
-  uint32_t n_groups = sums.total(held.reaching(low));
+      lowest(cut_of(wanted, range.y, high, wanted + wanted / 8, sums, [&](auto f) { f(own); }));
+  // Those groups, in order.
+  uint32_t n_groups;
+  uint32_t at = sums.before_warp(__reduce_add_sync(kAll, held.reaching(low)), n_groups);
   if (n_groups > kPickThreads) {
     low = lowest(cut_of(wanted, low, high, 0, sums, [&](auto f) { held.each(f); }));
-    n_groups = sums.total(held.reaching(low));
+    at = sums.before_warp(__reduce_add_sync(kAll, held.reaching(low)), n_groups);
     if (n_groups > kPickThreads) return -1;
   }
-  // Those groups, in order.
-  uint32_t mine = 0, all;
-#pragma unroll
-  for (int j = 0; j < kPer; ++j)
-    mine += static_cast<uint32_t>(__popc(__ballot_sync(kAll, held.v[j] >= low)));
-  uint32_t at = sums.before_warp(mine, all);
 #pragma unroll
   for (int j = 0; j < kPer; ++j) {
     const uint32_t votes = __ballot_sync(kAll, held.v[j] >= low);
+    if (votes == 0) continue;
     if (held.v[j] >= low)
       s.groups[at + static_cast<uint32_t>(__popc(votes & lower_lanes(sums.lane)))] =
           held.first + 32 * j;
