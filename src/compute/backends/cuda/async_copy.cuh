@@ -9,6 +9,13 @@ namespace hadal::cuda {
 __device__ __forceinline__ uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
+// Addresses in shared memory are 32-bit numbers that the compiler knows nothing of, or it would
+// make them anew at every use.
+__device__ __forceinline__ uint32_t opaque(uint32_t x) {
+  uint32_t y;
+  asm volatile("mov.u32 %0, %1;" : "=r"(y) : "r"(x));
+  return y;
+}
 // Makes initialised barriers visible to the copy engine; then the block has to synchronise.
 __device__ __forceinline__ void barrier_init_done() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");

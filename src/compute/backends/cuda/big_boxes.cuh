@@ -20,23 +20,32 @@ __device__ __forceinline__ void cluster_sync() {
       "barrier.cluster.wait.acquire.aligned;" ::
           : "memory");
 }
-// The box at byte `at` of row `row`, to the same place in every block of `mask` if there are
-// several, completing on the barrier of each.
-__device__ __forceinline__ void copy_box(void* to, const CUtensorMap& map, int at, int row,
-                                         uint64_t* barrier) {
+// The box at `at` (kMapUnit bytes) of row `row`, to the same place in every block of `mask` if
+// there are several, completing on the barrier of each. Addresses in shared memory.
+__device__ __forceinline__ void copy_box(uint32_t to, const CUtensorMap& map, int at, int row,
+                                         uint32_t barrier) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
-      "[%0], [%1, {%2, %3}], [%4];" ::"r"(shared_address(to)),
-      "l"(&map), "r"(at / kMapUnit), "r"(row), "r"(shared_address(barrier))
+      "[%0], [%1, {%2, %3}], [%4];" ::"r"(to),
+      "l"(&map), "r"(at), "r"(row), "r"(barrier)
       : "memory");
+}
+__device__ __forceinline__ void copy_box_to_all(uint32_t to, const CUtensorMap& map, int at,
+                                                int row, uint32_t barrier, uint16_t mask) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
+      "l"(&map), "r"(at), "r"(row), "r"(barrier), "h"(mask)
+      : "memory");
+}
+// The same by pointers, `at` in bytes.
+__device__ __forceinline__ void copy_box(void* to, const CUtensorMap& map, int at, int row,
+                                         uint64_t* barrier) {
+  copy_box(shared_address(to), map, at / kMapUnit, row, shared_address(barrier));
 }
 __device__ __forceinline__ void copy_box_to_all(void* to, const CUtensorMap& map, int at, int row,
                                                 uint64_t* barrier, uint16_t mask) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-      ".multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(shared_address(to)),
-      "l"(&map), "r"(at / kMapUnit), "r"(row), "r"(shared_address(barrier)), "h"(mask)
-      : "memory");
+  copy_box_to_all(shared_address(to), map, at / kMapUnit, row, shared_address(barrier), mask);
 }
 
 // Blocks of the stage at block `block` of a slice of `n`: 2, but 1 at the beginning of a slice of

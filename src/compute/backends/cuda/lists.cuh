@@ -54,14 +54,6 @@ struct ListCall {
   bool paired;  // two neighbouring outputs may be stored at once
 };
 
-// Addresses in shared memory are 32-bit numbers that the compiler knows nothing of, or it would
-// make them anew at every use.
-__device__ __forceinline__ uint32_t opaque(uint32_t x) {
-  uint32_t y;
-  asm volatile("mov.u32 %0, %1;" : "=r"(y) : "r"(x));
-  return y;
-}
-
 struct ListRing {
   uint32_t stages, full, empty;
   int at = 0;
