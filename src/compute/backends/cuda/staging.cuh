@@ -59,14 +59,36 @@ __device__ __forceinline__ void store_tiled(uint16_t* out, int64_t row, int64_t 
   for (int j = 0; j < 4; ++j) to[j * 32 + c] = o.pair[j];
 }
 
+// exp_f64(x) rounded to f32, in half of its instructions: products and sums are contracted. That
+// moves the f64 by some 1e-16 of itself; its f32 is the same for every bf16 x (all were compared)
+// and for 30 million others. Where x is no number, so is a product with it.
+__device__ __forceinline__ float exp_rounded(float x) {
+  const double d = fmaxf(fminf(x, 700.0f), -150.0f);
+  const double magic = 0x1.8p52;
+  const double t = __fma_rn(d, 0x1.71547652b82fep0, magic);
+  const double n = __dsub_rn(t, magic);
+  const double r = __fma_rn(n, -0x1.cf79abc9e3b3ap-40, __fma_rn(n, -0x1.62e42fefa0000p-1, d));
+  double p = __fma_rn(r, 1.0 / 3628800, 1.0 / 362880);
+  p = __fma_rn(p, r, 1.0 / 40320);
+  p = __fma_rn(p, r, 1.0 / 5040);
+  p = __fma_rn(p, r, 1.0 / 720);
+  p = __fma_rn(p, r, 1.0 / 120);
+  p = __fma_rn(p, r, 1.0 / 24);
+  p = __fma_rn(p, r, 1.0 / 6);
+  p = __fma_rn(p, r, 0.5);
+  p = __fma_rn(p, r, 1.0);
+  p = __fma_rn(p, r, 1.0);
+  const int64_t bits = (static_cast<int64_t>(__double_as_longlong(t)) + 1023) << 52;
+  return static_cast<float>(__dmul_rn(p, __longlong_as_double(bits)));
+}
+
 // weight * (silu(gate) * up) with the clamps of docs/model.md 3.10; limit 0: none.
 __device__ __forceinline__ float gated(float gate, float up, float limit, float weight) {
   if (limit > 0) {
     gate = fminf(gate, limit);
     up = fmaxf(fminf(up, limit), -limit);
   }
-  const auto e = static_cast<float>(exp_f64(-static_cast<double>(gate)));
-  return __fmul_rn(__fmul_rn(__fdiv_rn(gate, __fadd_rn(1.0f, e)), up), weight);
+  return __fmul_rn(__fmul_rn(__fdiv_rn(gate, __fadd_rn(1.0f, exp_rounded(-gate))), up), weight);
 }
 
 // Columns column .. column + 7 of that for a row: d_inter gates, then as many to multiply.
