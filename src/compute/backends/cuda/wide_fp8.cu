@@ -138,6 +138,7 @@ __device__ void consume(const Call& call, const Fp8Job& job, Ring<Shape<F>>& rin
         multiply_add<32, !S::kFp4>(rows, scales + piece * 64, power, a, total[piece]);
       }
     }
+    __syncwarp();
     if (lane == 0) barrier_arrive(ring.empty + ring.at);
     ring.next();
   }
