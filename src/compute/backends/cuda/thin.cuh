@@ -33,9 +33,17 @@ __device__ __forceinline__ bool one_lane() {
       : "=r"(one));
   return one != 0;
 }
+// A value that all lanes of a warp have: where the compiler knows that, it goes to uniform
+// registers, and branches by it need no meeting points.
+__device__ __forceinline__ int uniform(int value) {
+  return __shfl_sync(0xFFFFFFFFu, value, 0);
+}
+__device__ __forceinline__ int warp_of_block() {
+  return uniform(static_cast<int>(threadIdx.x) / 32);
+}
 // Waits for the threads of a team (barrier 0 is the block's).
 __device__ __forceinline__ void team_sync() {
-  asm volatile("bar.sync %0, %1;" ::"r"(threadIdx.x / kThinThreads + 1), "n"(kThinThreads)
+  asm volatile("bar.sync %0, %1;" ::"r"(warp_of_block() / kSlices + 1), "n"(kThinThreads)
                : "memory");
 }
 
@@ -100,8 +108,8 @@ struct ThinFeed {
   __device__ void open(int n_jobs) {
     while (unit >= end && job + 1 < n_jobs) {
       ++job;
-      unit = units[job].x;
-      end = units[job].y;
+      unit = uniform(units[job].x);
+      end = uniform(units[job].y);
       const int all = jobs[job].w.n_blocks;
       n_blocks = slice_begin(slice + 1, all) - slice_begin(slice, all);
       if (n_blocks == 0) unit = end;
@@ -112,7 +120,7 @@ struct ThinFeed {
     const ThinJob& of = jobs[job];
     const PackedView& w = of.w;
     const int tile = unit / of.tile_units, in_tile = unit % of.tile_units;
-    const int64_t group = tile_group != nullptr && of.listed ? tile_group[tile] : tile;
+    const int64_t group = tile_group != nullptr && of.listed ? uniform(tile_group[tile]) : tile;
     from = w.weight + group * w.group_bytes +
            static_cast<int64_t>(in_tile) * of.unit_strips * w.strip_bytes +
            slice_begin(slice, w.n_blocks) * of.block_bytes + slice * w.head_bytes;
@@ -165,7 +173,7 @@ struct ThinStream {
                                         const int32_t* tile_group, uint8_t* ring_barriers,
                                         uint8_t* rings, int of_stages, int of_bytes)
       : stage_bytes(of_bytes), n_stages(of_stages) {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int lane = threadIdx.x % 32, warp = warp_of_block();
     feed.jobs = jobs;
     feed.units = units;
     feed.tile_group = tile_group;
@@ -348,7 +356,7 @@ __device__ __forceinline__ void thin_units(ThinStream<Piece::kStrips>& stream, i
                                            int most_rows, int& n_done, Enter enter, Leave leave) {
   constexpr int kStrips = Piece::kStrips;
   if (units.x >= units.y) return;
-  const int lane = threadIdx.x % 32, slice = threadIdx.x / 32 % kSlices;
+  const int lane = threadIdx.x % 32, slice = warp_of_block() % kSlices;
   const int g = lane / 4, c = lane % 4;
   const int pairs = thin_pairs(most_rows);
   int tile = units.x / job.tile_units, in_tile = units.x % job.tile_units;

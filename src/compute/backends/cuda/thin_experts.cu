@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(kMaxTeams* kThinThreads, 1)
   extern __shared__ __align__(128) uint8_t shared[];
   auto& lists = *reinterpret_cast<Lists*>(shared);
   const Places& places = lists.places;
-  const int lane = threadIdx.x % 32, team = threadIdx.x / kThinThreads;
+  const int lane = threadIdx.x % 32, team = warp_of_block() / kSlices;
   const int n_warps = blockDim.x / 32, n_teams = n_warps / kSlices;
   const int sum_bytes = thin_sum_bytes(kStrips, call.n_rows);
   uint8_t* barriers = shared + kListBytes;
