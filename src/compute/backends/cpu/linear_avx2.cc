@@ -167,7 +167,7 @@ template <typename Use>
 HADAL_YMM void line_pairs_fp8(const unsigned char*, const Use&) {}
 
 constexpr int kPeakSums = 5;
-constexpr int kRowPanels[] = {4, 2, 1};
+constexpr int kRowPanels[] = {0, 4, 2, 0, 1, 0, 0, 0, 0};
 constexpr int kMicroPanels = 1;
 constexpr int kMicroRows = 6;
 

@@ -161,7 +161,7 @@ struct Codes {
 struct Digits {
   static constexpr bool kUsed = false;
 };
-constexpr int kRowPanels[] = {1, 1, 1};
+constexpr int kRowPanels[] = {0, 1, 1, 0, 1, 0, 0, 0, 0};
 constexpr int kMicroPanels = 1;
 constexpr int kMicroRows = 2;
 
