@@ -47,18 +47,15 @@ std::pair<size_t, size_t> mapped_pages(std::span<const std::byte> bytes) {
   return {static_cast<size_t>(n), entries.size()};
 }
 
-TEST(OneForward, ALongPromptLeavesNoTableResident) {
+TEST(OneForward, AStepLeavesNoTableResident) {
   Rig rig({.name = "c-engram"});
   const std::span<const std::byte> table = rig.checkpoint().find("embed.weight")->bytes;
   for (const int32_t n : {5, 200, 7}) {
+    // A row and what the kernel maps around it.
+    [[maybe_unused]] const volatile std::byte touched = table[table.size() / 2];
+    ASSERT_GT(mapped_pages(table).first, 0u);
     truth(rig, some_ids(rig.config(), n, 9));
-    const auto [mapped, of] = mapped_pages(table);
-    ASSERT_GT(of, 0u);
-    if (n < 100) {
-      EXPECT_GT(mapped, 0u) << n;  // a few rows and what the kernel maps around them
-    } else {
-      EXPECT_EQ(mapped, 0u) << n;
-    }
+    EXPECT_EQ(mapped_pages(table).first, 0u) << n;
   }
 }
 
