@@ -22,7 +22,7 @@ struct Asked {
 };
 
 // Kinds of logits: wide, many ties, peaked, all equal, flat, holes, zeros of both signs; then rows
-// that have no token.
+// that have no token, and rising ones, where each token seen may win.
 std::vector<float> draw_logits(Draw& d, uint32_t kind, int64_t n) {
   std::vector<float> v = d.f32(n, 3);
   const auto size = static_cast<uint32_t>(n);
@@ -35,6 +35,7 @@ std::vector<float> draw_logits(Draw& d, uint32_t kind, int64_t n) {
     if (kind == 9) x = -kInfinity;
   }
   for (int i = 0; kind == 2 && i < 50; ++i) v[d.bits() % size] += 15;
+  for (size_t i = 0; kind == 10 && i < v.size(); ++i) v[i] = static_cast<float>(i) * 0.01f;
   if (kind == 7) v[d.bits() % size] = std::nanf("");
   if (kind == 8) v[d.bits() % size] = kInfinity;
   return v;
@@ -154,7 +155,7 @@ std::vector<Output> sample(Bench& b, int64_t n, int32_t rows, uint64_t seed) {
   std::vector<std::vector<float>> logits;
   for (int32_t i = 0; i < rows; ++i) {
     asked.push_back(draw_row(d, n));
-    logits.push_back(draw_logits(d, i % 13 < 10 ? static_cast<uint32_t>(i % 13) : d.bits() % 7, n));
+    logits.push_back(draw_logits(d, i % 13 < 11 ? static_cast<uint32_t>(i % 13) : d.bits() % 7, n));
   }
   auto made = b.backend().make_sampler(
       {.n_vocab = static_cast<int32_t>(n), .n_slots = rows, .max_rows = rows});

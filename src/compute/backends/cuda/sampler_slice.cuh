@@ -28,11 +28,23 @@ struct Told {
   double mass;    // relative to e^(top / T)
 };
 
-// The draw of a row that is read past.
-struct StreamDraw {
-  uint32_t bound;                                // key of bound_of() (sampler_pass.cuh)
-  unsigned long long best[kStreamThreads / 32];  // packed, of each warp's tokens
+// A token that may win a draw.
+struct ListedToken {
+  float scaled;  // logit / T
+  uint32_t bits;
+  int32_t token;
 };
+
+// The draw of a row that is read past, a part for each warp.
+struct StreamDraw {
+  static constexpr int kWarps = kStreamThreads / 32, kListed = 32;
+  uint32_t bound;      // key of bound_of() (sampler_pass.cuh)
+  uint32_t n[kWarps];  // of the warp's list, or more if it was too short
+  ListedToken listed[kWarps][kListed];
+  unsigned long long best[kWarps];  // packed, of what is drawn at once
+};
+// In the place of a best: a list was too short.
+inline constexpr uint64_t kTooMany = ~uint64_t{0};
 
 struct StreamShared {
   SampleShared s;

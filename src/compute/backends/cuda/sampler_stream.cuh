@@ -39,7 +39,7 @@ __device__ inline void stream_row(SampleBlock& block, StreamShared& m, const Sam
   const bool few = draws && row.top_k > 0 && row.top_k < a.n_vocab;
   const bool by_min_p = draws && !few && row.min_p > 0 && !(row.top_p < 1);
   if (threadIdx.x == 0) m.draw.bound = key_of(kNothing);
-  if (threadIdx.x % 32 == 0) m.draw.best[threadIdx.x / 32] = 0;
+  if (threadIdx.x % 32 == 0) m.draw.n[threadIdx.x / 32] = 0;
   // When all have arrived, all blocks run and their memory may be written. Before anything is
   // loaded, for which an arrival would wait.
   block.cluster.barrier_arrive();
@@ -53,14 +53,13 @@ __device__ inline void stream_row(SampleBlock& block, StreamShared& m, const Sam
   uint64_t best = 0;
   bool decided = true;
   if (draws && !few && !by_min_p) {
-    Walk walk(slice, m.s.ring, (slice.n + 3) / 4, [](int x) { return x * 4; });
-    const Offers offers(m.draw, work.noise, work.inverse_t);
-    DrawPass pass;
-    pass.run(block, walk, m.draw, offers, work.inverse_t, row.top_p < 1);
-    own = pass.own;
-    const Told all = work.told(offers.best(), own, pass.mass, pass.unit());
+    const Passed passed = draw_among_all(slice, m, work.noise, work.inverse_t, row.top_p < 1);
+    own = passed.own;
+    const Told all = work.told(best_listed(m.draw), own, passed.mass, passed.unit());
     best = all.best;
     top = all.top;
+    if (best == kTooMany && !isinf(top) && !isnan(top))
+      best = work.draw(own, top, -kInfinity, false, [](float, int32_t) { return true; }).best;
     if (row.top_p < 1 && best != 0 && !isinf(top) && !isnan(top)) {
       best = work.truncate(best, own, all);
       decided = best != 0;

@@ -45,7 +45,7 @@ struct StreamRow {
     if (threadIdx.x == 0) m.draw.bound = key_of(bound_of(fmaf(top, inverse_t, kLeastNoise)));
     if (threadIdx.x % 32 == 0) m.draw.best[threadIdx.x / 32] = 0;
     if (!weighs) least = fmaxf(least, least_of_min_p(top));
-    const Offers offers(m.draw, noise, inverse_t);
+    const Offers<true> offers(m.draw, noise, inverse_t);
     float mass = 0;
     walk_hot(slice, m, own, least, [&](float4 v, int32_t token) {
       v.x = v.x >= least && kept(v.x, token) ? v.x : -kInfinity;
@@ -60,7 +60,7 @@ struct StreamRow {
       if (row.min_p > 0) v = above_min_p(v, top, row.temperature, row.min_p);
       offers.take(v, fmaxf(fmaxf(v.x, v.y), fmaxf(v.z, v.w)), token);
     });
-    return told(offers.best(), own, mass, top);
+    return told(best_at_once(m.draw), own, mass, top);
   }
   // By counting and weighing everything, for what the quick ways do not decide.
   __device__ uint64_t draw_exactly(float own, float top) {

@@ -6,6 +6,21 @@
 // How a block's threads go through its slice.
 namespace hadal::cuda {
 
+// Where in a slice the fours of a walk begin, by their number: one after the other.
+struct AllPlaces {
+  static constexpr bool kExist = true;  // each is a place of the slice
+  __device__ __forceinline__ int operator()(int x) const { return x * 4; }
+};
+// Those of some threads of a walk through all of them, 1 << shift each.
+struct HotPlaces {
+  static constexpr bool kExist = false;
+  const uint16_t* hot;
+  int shift;
+  __device__ __forceinline__ int operator()(int x) const {
+    return ((x & ((1 << shift) - 1)) * kStreamThreads + hot[x >> shift]) * 4;
+  }
+};
+
 // A thread's fours one after the other, the next ones on their way to shared memory. The threads of
 // the block share [0, end); place(x) is where in the slice the x-th four begins, or its end.
 template <class Place>
@@ -34,7 +49,7 @@ class Walk {
 #pragma unroll 1
     for (int x = static_cast<int>(threadIdx.x); x < end_; x += kStreamThreads) {
       const int i = place_(x);
-      const bool exists = i < slice_.n;
+      const bool exists = Place::kExist || i < slice_.n;
       float4 v;
       if (exists) v = see(i);
       fetch();
@@ -62,7 +77,7 @@ class Walk {
     if (!slice_.quick) return;
     if (next_ < end_) {
       const int i = place_(next_);
-      if (i < slice_.n) copy16(slot_, slice_.from + i);
+      if (Place::kExist || i < slice_.n) copy16(slot_, slice_.from + i);
     }
     copy16_commit();
     next_ += kStreamThreads;
@@ -85,13 +100,12 @@ __device__ __forceinline__ void walk_hot(const StreamSlice& slice, StreamShared&
                                          float least, F f) {
   const auto me = static_cast<int>(threadIdx.x);
   const int fours = (slice.n + kStreamThreads * 4 - 1) / (kStreamThreads * 4);  // of a thread
-  const int shift = 32 - __clz(max(fours - 1, 0)), mask = (1 << shift) - 1;
+  const int shift = 32 - __clz(max(fours - 1, 0));
   if (me == 0) m.n_hot = 0;
   __syncthreads();
   if (own >= least) m.hot[atomicAdd(&m.n_hot, 1u)] = static_cast<uint16_t>(me);
   __syncthreads();
-  Walk walk(slice, m.s.ring, static_cast<int>(m.n_hot) << shift,
-            [&](int x) { return ((x & mask) * kStreamThreads + m.hot[x >> shift]) * 4; });
+  Walk walk(slice, m.s.ring, static_cast<int>(m.n_hot) << shift, HotPlaces{m.hot, shift});
   walk.go(f);
 }
 
