@@ -9,6 +9,9 @@
 namespace hadal::cuda {
 
 inline constexpr int kListStrips = 16;  // of a job, at most
+// What a job of the shared expert takes, in routed strips: a strip of FP8 has the bytes of two of
+// FP4, and products of many rows take longer.
+inline constexpr int64_t kSharedJobWeight = 36;
 
 // First routed strip of a block, all tiles' strips one behind the other. Blocks have equal numbers
 // of the shared expert's jobs, as far as that goes, and of the routed strips what makes the bytes
@@ -24,6 +27,13 @@ constexpr int64_t list_begin(int64_t n_shared_jobs, int64_t job_weight, int64_t 
     return n_routed * (block - n_shared_jobs * block / n_blocks) / without;
   }
   return total * block / n_blocks - job_weight * (n_shared_jobs * block / n_blocks);
+}
+
+// The same where a tile's strips are whole jobs (those of the released experts are): blocks begin
+// with one, so that none has parts of jobs at both ends of a tile. A part takes as long as a job.
+constexpr int64_t list_job_begin(int32_t of_tile, int64_t begin) {
+  if (of_tile % kListStrips != 0) return begin;
+  return (begin + kListStrips / 2) / kListStrips * kListStrips;
 }
 
 // The jobs of routed strips [at, end), of which a tile has `of_tile`: all of one tile, of up to

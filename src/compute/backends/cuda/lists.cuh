@@ -473,9 +473,10 @@ __device__ __forceinline__ void for_jobs(const ListCall& one, const ListCall& tw
   const int64_t last = n_one * (block + 1) / n_blocks;
   for (int64_t i = n_one * block / n_blocks; i < last; ++i)
     do_one(wide_job_at(one.space, kListStrips, i));
-  constexpr int64_t kWeight = 2 * kListStrips;  // a strip of FP8 has the bytes of two of FP4
-  ListWalk walk(two.w.n_strips, list_begin(n_one, kWeight, n_two, block, n_blocks),
-                list_begin(n_one, kWeight, n_two, block + 1, n_blocks));
+  const auto begin = [&](int64_t of) {
+    return list_job_begin(two.w.n_strips, list_begin(n_one, kSharedJobWeight, n_two, of, n_blocks));
+  };
+  ListWalk walk(two.w.n_strips, begin(block), begin(block + 1));
   WideJob job;
   for (; !walk.done(); walk.next()) {
     if (walk.enter()) job.tile = two.tiles[walk.tile];
