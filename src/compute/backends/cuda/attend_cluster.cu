@@ -176,7 +176,7 @@ __device__ __forceinline__ RowPair weigh(const Block& b, const Others& others, c
                   r % 8 * 16,
               {__uint_as_float(words[0]), __uint_as_float(words[1]), __uint_as_float(words[2]),
                __uint_as_float(words[3])});
-  return sum;
+  return quarter_sums(sum);
 }
 
 // Largest product of a tile.

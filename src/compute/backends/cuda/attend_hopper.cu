@@ -1,133 +1,16 @@
 #include <algorithm>
 
 #include "compute/backends/cuda/async_copy.cuh"
-#include "compute/backends/cuda/attend_fetch.cuh"
 #include "compute/backends/cuda/attend_hopper.h"
 #include "compute/backends/cuda/attend_softmax.cuh"
+#include "compute/backends/cuda/attend_walk.cuh"
 #include "compute/backends/cuda/elements.cuh"
 
-// One block walks rows; a row is 64 heads by 512 channels. Its warpgroups hand tiles of 64 keys
-// down a line:
-//
-//   fetchers (1)   records of the cache to bf16, two tiles ahead
-//   scorers (1)    Q times keys, running maxima, weights
-//   mixers (2)     256 of the output's channels each: weights times keys
-//
-// so that one tile is scored while the one before is mixed. The scorers keep all that a row's
-// softmax has to know; with each tile's weights the mixers are told by how much the sums so far
-// fade, and what they are multiplied with in the end.
-//
-//   shared memory    Q 64 KiB | keys 2 x 64 KiB | weights 2 x 8 KiB | addresses | presence, fades
-//
-// Q, keys and weights lie in columns of 64 values (attend_tile.cuh). The order of every sum is
-// fixed by the row's key list.
+// One block walks rows (attend_walk.cuh): the scorers, the mixers and the kernel.
 namespace hadal::cuda {
 namespace {
 
-constexpr int kMostPlaces = 1152;
-constexpr int kScorers = 128;
-constexpr int kMixers = 256;
-constexpr int kFetchers = 128;
-constexpr int kThreads = kScorers + kMixers + kFetchers;
-constexpr int kFetchWarps = kFetchers / 32;
-constexpr int kQAt = 0;
-constexpr int kKeysAt = kTileBytes;
-constexpr int kWeightsAt = 3 * kTileBytes;
-constexpr int kAddressesAt = kWeightsAt + 2 * kColumnBytes;
-constexpr int kPresentAt = kAddressesAt + kMostPlaces * 8;  // of four rows
-constexpr int kFadesAt = kPresentAt + 4 * kMostPlaces / 8;  // [2][kH], with the weights
-constexpr int kFactorsAt = kFadesAt + 2 * kH * 4;           // [2][kH], with a row's last
-constexpr int kBarriersAt = kFactorsAt + 2 * kH * 4;
-constexpr int kSharedBytes = kBarriersAt + 8 * 8 + 1024;  // room to align to 1024
-static_assert(kSharedBytes <= 227 * 1024);
-
-// Tile n of a block goes through buffer n % 2 of keys and of weights.
-struct Barriers {
-  uint32_t at;
-  __device__ uint32_t filled(int n) const { return at + 8 * (n % 2); }        // keys
-  __device__ uint32_t free(int n) const { return at + 16 + 8 * (n % 2); }     // keys
-  __device__ uint32_t weighed(int n) const { return at + 32 + 8 * (n % 2); }  // weights, fades
-  __device__ uint32_t mixed(int n) const { return at + 48 + 8 * (n % 2); }    // weights, fades
-};
-__device__ __forceinline__ void wait_use(uint32_t barrier, int n) {
-  barrier_wait(barrier, n / 2 % 2);
-}
-// For the use of tile n - 2 to be over.
-__device__ __forceinline__ void wait_reuse(uint32_t barrier, int n) {
-  if (n >= 2) barrier_wait(barrier, (n / 2 - 1) % 2);
-}
-__device__ __forceinline__ void arrive_warp(uint32_t barrier) {
-  __syncwarp();
-  if (threadIdx.x % 32 == 0) shared_barrier_arrive(barrier);
-}
-
-// What a fetching thread holds at a time: its part of two keys, whole entries or half of their
-// window records. So a window's tile takes two batches.
-constexpr int kUnits = 4;
-struct Batches {
-  int tiles, window_tiles;
-  __device__ int count() const { return tiles + min(tiles, window_tiles); }
-  __device__ bool window(int batch) const { return batch < 2 * window_tiles; }
-  __device__ int tile(int batch) const { return window(batch) ? batch / 2 : batch - window_tiles; }
-  // Which eight of a warp's sixteen keys, and which 128 bytes of theirs.
-  __device__ int group(int batch, int unit) const { return window(batch) ? batch % 2 : unit / 2; }
-  __device__ int piece(int batch, int unit) const { return window(batch) ? unit : unit % 2; }
-};
-
-__device__ void fetch_rows(const AttendJob& job, uint8_t* shared, uint32_t shared_at,
-                           Barriers barriers) {
-  const int thread = static_cast<int>(threadIdx.x) - kScorers - kMixers;
-  auto* addresses = reinterpret_cast<uint64_t*>(shared + kAddressesAt);
-  auto* all_present = reinterpret_cast<uint32_t*>(shared + kPresentAt);
-  int n = 0, turn = 0;  // tiles and rows so far
-#pragma unroll 1
-  for (int row = static_cast<int>(blockIdx.x); row < job.n_rows;
-       row += static_cast<int>(gridDim.x), ++turn) {
-    // The presence list was last read three rows ago.
-    const RowKeys keys(job, row);
-    list_addresses<kFetchers, kMostPlaces>(keys, thread, addresses,
-                                           all_present + turn % 4 * (kMostPlaces / 32));
-    named_barrier(2, kFetchers);
-    const Batches batches{tiles_of(keys.n_places()), job.window / kBlockPlaces};
-    const LanePart lane(thread % 32);
-    const int key = thread / 32 * (kBlockPlaces / kFetchWarps) + lane.key;
-    const int count = batches.count();
-    Unit units[kUnits];
-#pragma unroll 1
-    for (int b = -1; b < count; ++b) {
-      if (b >= 0) {
-        const uint32_t tile_at = shared_at + kKeysAt + n % 2 * kTileBytes;
-        const bool window = batches.window(b);
-        if (!window || b % 2 == 0) wait_reuse(barriers.free(n), n);
-        const uint32_t row_at = tile_at + key * 128;
-        if (window) {
-#pragma unroll
-          for (int u = 0; u < kUnits; ++u)
-            store_window(units[u], lane.from(u),
-                         row_at + b % 2 * 1024 + lane.to(true, u, kColumnBytes));
-        } else {
-#pragma unroll
-          for (int u = 0; u < kUnits; ++u)
-            store_entry(units[u], row_at + u / 2 * 1024 + lane.to(false, u % 2, kColumnBytes));
-        }
-        if (!window || b % 2 == 1) {
-          fence_async();
-          arrive_warp(barriers.filled(n));
-          ++n;
-        }
-      }
-      if (b + 1 < count) {
-        const bool window = batches.window(b + 1);
-        const uint64_t* at = addresses + batches.tile(b + 1) * kBlockPlaces + key;
-#pragma unroll
-        for (int u = 0; u < kUnits; ++u)
-          units[u] = fetch_unit(reinterpret_cast<const uint8_t*>(at[batches.group(b + 1, u) * 8]),
-                                window, lane.from(batches.piece(b + 1, u)));
-      }
-    }
-    named_barrier(2, kFetchers);  // all have the addresses that they need
-  }
-}
+using namespace row_walk;
 
 // Eight lanes take 128 bytes of a head; the scorers two heads at a time.
 __device__ __forceinline__ void copy_q(const AttendJob& job, int row, uint32_t shared_at) {
@@ -179,10 +62,6 @@ __device__ void score_rows(const AttendJob& job, uint8_t* shared, uint32_t share
       for (int half = 0; half < 2; ++half)
         mask_keys(s + 16 * half, 32, all_present[2 * tile + half]);
       const bool last = tile + 1 == tiles;
-      if (last && row + step < job.n_rows) {
-        named_barrier(1, kScorers);  // all four warps' products are done
-        copy_q(job, row + step, shared_at);
-      }
       RowPair top = row_maximum<64>(s), fade;
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
@@ -190,17 +69,31 @@ __device__ void score_rows(const AttendJob& job, uint8_t* shared, uint32_t share
         fade.v[e] = fade_of(max.v[e], top.v[e], scale);
       }
       max = top;
+      // Their place is free: tile n's keys came when tile n - 2 was mixed.
+      if (lane % 4 == 0) {
+        auto* fades = reinterpret_cast<float*>(shared + kFadesAt) + n % 2 * kH;
+#pragma unroll
+        for (int e = 0; e < 2; ++e) fades[r + 8 * e] = fade.v[e];
+      }
+      arrive_warp(barriers.faded(n));
       wait_reuse(barriers.mixed(n), n);
       const uint32_t row_at =
           shared_at + kWeightsAt + n % 2 * kColumnBytes + r * 128 + lane % 4 * 4;
-      RowPair sum[4];
+      RowPair parts[4], sum[4];
 #pragma unroll
       for (int q = 0; q < 4; ++q)
-        sum[q] = weigh_quarter(s + 8 * q, top, scale, [&](int e, int j, uint32_t pair) {
+        parts[q] = weigh_quarter(s + 8 * q, top, scale, [&](int e, int j, uint32_t pair) {
           const uint32_t chunk = ((2 * q + j) ^ (lane / 4)) * 16;
           asm volatile("st.shared.b32 [%0], %1;\n" ::"r"(row_at + e * 1024 + chunk), "r"(pair)
                        : "memory");
         });
+      // The mixers may go on; what follows is for the row's last tile.
+      if (!last) {
+        fence_async();
+        arrive_warp(barriers.weighed(n));
+      }
+#pragma unroll
+      for (int q = 0; q < 4; ++q) sum[q] = quarter_sums(parts[q]);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
 #pragma unroll
@@ -208,18 +101,20 @@ __device__ void score_rows(const AttendJob& job, uint8_t* shared, uint32_t share
           den[half].v[e] =
               den[half].v[e] * fade.v[e] + (sum[2 * half].v[e] + sum[2 * half + 1].v[e]);
       }
+      if (!last) continue;
       if (lane % 4 == 0) {
-        auto* fades = reinterpret_cast<float*>(shared + kFadesAt) + n % 2 * kH;
         auto* factors = reinterpret_cast<float*>(shared + kFactorsAt) + n % 2 * kH;
 #pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          fades[r + 8 * e] = fade.v[e];
-          if (last)
-            factors[r + 8 * e] = final_factor(den[0].v[e], den[1].v[e], sink[e], max.v[e], scale);
-        }
+        for (int e = 0; e < 2; ++e)
+          factors[r + 8 * e] = final_factor(den[0].v[e], den[1].v[e], sink[e], max.v[e], scale);
       }
       fence_async();
       arrive_warp(barriers.weighed(n));
+    }
+    // Behind the fence, which would wait for it.
+    if (row + step < job.n_rows) {
+      named_barrier(1, kScorers);  // all four warps' products are done
+      copy_q(job, row + step, shared_at);
     }
   }
 }
@@ -274,13 +169,18 @@ __device__ void mix_rows(const AttendJob& job, uint8_t* shared, uint32_t shared_
       const uint64_t weights = k_major_operand(shared_at + kWeightsAt + buffer * kColumnBytes);
       const uint64_t keys = m_major_operand(
           shared_at + kKeysAt + buffer * kTileBytes + half * 4 * kColumnBytes, kColumnBytes);
-      wait_use(barriers.weighed(n), n);
+      // The sums so far fade while the weights are made.
+      wait_use(barriers.faded(n), n);
       const auto* fades = reinterpret_cast<const float*>(shared + kFadesAt) + n % 2 * kH + r;
       const RowPair fade = {fades[0], fades[8]};
-      if (tile + 1 == tiles) factor = {fades[2 * kH], fades[2 * kH + 8]};
       if (tile > 0 && __any_sync(0xFFFFFFFFu, fade.v[0] != 1.0f || fade.v[1] != 1.0f)) {
 #pragma unroll
         for (int i = 0; i < 128; ++i) o[i / 64][i % 64] = o[i / 64][i % 64] * fade.v[i / 2 % 2];
+      }
+      wait_use(barriers.weighed(n), n);
+      if (tile + 1 == tiles) {
+        const auto* factors = reinterpret_cast<const float*>(shared + kFactorsAt) + n % 2 * kH + r;
+        factor = {factors[0], factors[8]};
       }
       mma_fence();
 #pragma unroll
@@ -314,20 +214,21 @@ __global__ void __launch_bounds__(kThreads, 1)
       shared_barrier_init(barriers.free(b), kMixers / 32);
       shared_barrier_init(barriers.weighed(b), kScorers / 32);
       shared_barrier_init(barriers.mixed(b), kMixers / 32);
+      shared_barrier_init(barriers.faded(b), kScorers / 32);
     }
     asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory");
   }
   __syncthreads();
   follow_previous(job.overlap);
-  // 512 times the 128 registers that the block starts with.
+  // 640 times the 96 registers that the block starts with.
   if (threadIdx.x < kScorers) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 80;\n");
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 64;\n");
     score_rows(job, shared, shared_at, barriers);
   } else if (threadIdx.x < kScorers + kMixers) {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 160;\n");
     mix_rows(job, shared, shared_at, barriers);
   } else {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 112;\n");
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 48;\n");
     fetch_rows(job, shared, shared_at, barriers);
   }
 }

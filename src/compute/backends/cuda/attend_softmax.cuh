@@ -62,8 +62,8 @@ __device__ __forceinline__ RowPair row_maximum(const float* s) {
   return top;
 }
 
-// Weights times 2^8 of 16 keys against `top`, and their sums. keep(e, j, pair) has the two of row
-// e and eight keys j as bf16.
+// Weights times 2^8 of 16 keys against `top`; returns the lane's parts of their sums. keep(e, j,
+// pair) has the two of row e and eight keys j as bf16.
 template <class Keep>
 __device__ __forceinline__ RowPair weigh_quarter(const float* s, const RowPair& top, float scale,
                                                  const Keep& keep) {
@@ -80,9 +80,14 @@ __device__ __forceinline__ RowPair weigh_quarter(const float* s, const RowPair& 
       const __nv_bfloat162 pair = __floats2bfloat162_rn(a, b);
       keep(e, j, *reinterpret_cast<const uint32_t*>(&pair));
     }
-    sum.v[e] = quad_sum(part[0] + part[1]);
+    sum.v[e] = part[0] + part[1];
   }
   return sum;
+}
+
+// The sums of the four lanes' parts.
+__device__ __forceinline__ RowPair quarter_sums(const RowPair& parts) {
+  return {quad_sum(parts.v[0]), quad_sum(parts.v[1])};
 }
 
 // What earlier sums fade by when the maximum rises.
