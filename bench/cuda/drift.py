@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""How far `cuda:fp8` moves the logits: drift.py HADAL DEMO_DIR [GOLDEN_CASES_DIR]
+"""How far `cuda:fp8` moves the logits: drift.py HADAL DEMO_DIR
 
-The demo model reads a page of this repository, every golden checkpoint its prompts of more than 256 tokens (fewer rows stay with the
-parity kernels), each in one chunk on `cuda` and on `cuda:fp8`. Per model: the mean and the largest difference of the logits and the
-rows with another first id; beside it the same between `cuda` and `cuda` with the checkpoint's f32 weights moved by 1e-7 of themselves
-(answers.py), which is what rounding alone does to such a model: the largest mean of three draws. Needs numpy. Exit 0: the logits are finite and do move, and nowhere by more
+The demo model reads a page of this repository, 2,000 ids in one chunk, on `cuda` and on `cuda:fp8` (the prompts of the golden checkpoints are
+too short: their experts get too few rows for E4M3). The mean and the largest difference of the logits and the rows with another first id;
+beside it the same between `cuda` and `cuda` with the checkpoint's f32 weights moved by 1e-7 of themselves (answers.py), which is what
+rounding alone does to such a model: the largest mean of three draws. Needs numpy. Exit 0: the logits are finite, do move, and not by more
 than ROOM times the noise."""
 import json
 import os
@@ -47,17 +47,9 @@ def measure(folder, name, model, ids):
 
 def main():
     demo = pathlib.Path(sys.argv[2])
-    good = []
     with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
-        good.append(measure(folder, "demo", demo, page_ids(demo, 2000)))
-        for case in sorted(pathlib.Path(sys.argv[3]).iterdir()) if len(sys.argv) > 3 else []:
-            if not (case / "inputs.json").exists():
-                continue
-            for prompt in json.load(open(case / "inputs.json"))["prompts"]:
-                if len(prompt["ids"]) > 256:
-                    good.append(measure(folder, f"{case.name} {prompt['name']}", case, prompt["ids"]))
-    sys.exit(0 if all(good) else 1)
+        good = measure(pathlib.Path(name), "demo", demo, page_ids(demo, 2000))
+    sys.exit(0 if good else 1)
 
 
 if __name__ == "__main__":
