@@ -7,6 +7,7 @@
 #include "compute/backends/cuda/big_store.cuh"
 #include "compute/backends/cuda/big_wgmma.cuh"
 #include "compute/backends/cuda/fragments.cuh"
+#include "compute/backends/cuda/product_roles.h"
 #include "compute/backends/cuda/ring.cuh"
 
 // Products of many rows. A block goes through jobs of kRows rows by 128 outputs: one warp brings
@@ -20,10 +21,6 @@ namespace {
 
 using ops::WeightFormat;
 
-constexpr int kWarpgroups = 2;
-constexpr int kConsumers = kWarpgroups * 128;
-constexpr int kThreads = kConsumers + 128;  // the copying warp takes a warpgroup's place
-constexpr int kCopyRegisters = 40, kProductRegisters = 232;  // of the 168 a thread starts with
 constexpr int kStageBlocks = 2;
 constexpr int kMaxFields = 32;  // of a slice of FP8: one a lane
 constexpr int kRingBytes = 206 << 10;

@@ -8,6 +8,7 @@
 #include "compute/backends/cuda/big_store.cuh"
 #include "compute/backends/cuda/big_wgmma.cuh"
 #include "compute/backends/cuda/fragments.cuh"
+#include "compute/backends/cuda/product_roles.h"
 #include "compute/backends/cuda/ring.cuh"
 
 // The kernel of big.cu for FP4 weights and a list of tiles. A block goes through jobs of a tile by
@@ -20,10 +21,6 @@ namespace {
 
 using ops::WeightFormat;
 
-constexpr int kWarpgroups = 2;
-constexpr int kConsumers = kWarpgroups * 128;
-constexpr int kThreads = kConsumers + 128;  // the copying warp takes a warpgroup's place
-constexpr int kCopyRegisters = 40, kProductRegisters = 232;  // of the 168 a thread starts with
 constexpr int kStrips = kWarpgroups * 4;
 constexpr int kStageBlocks = 2;
 constexpr int kBoxRows = 32;

@@ -8,6 +8,7 @@
 #include "compute/backends/cuda/big_store.cuh"
 #include "compute/backends/cuda/big_wgmma_fp8.cuh"
 #include "compute/backends/cuda/fp8_weights.cuh"
+#include "compute/backends/cuda/product_roles.h"
 #include "compute/backends/cuda/ring.cuh"
 #include "compute/backends/cuda/wgmma.cuh"
 
@@ -19,10 +20,6 @@ namespace {
 
 using ops::WeightFormat;
 
-constexpr int kWarpgroups = 2;
-constexpr int kConsumers = kWarpgroups * 128;
-constexpr int kThreads = kConsumers + 128;  // the copying warp takes a warpgroup's place
-constexpr int kCopyRegisters = 40, kProductRegisters = 232;  // of the 168 a thread starts with
 constexpr int kStrips = kWarpgroups * 4;
 constexpr int kStripBytes = kWindowBlocks * 272;
 constexpr int kFirstClass = 1;

@@ -4,6 +4,7 @@
 #include "compute/backends/cuda/async_copy.cuh"
 #include "compute/backends/cuda/elements.cuh"
 #include "compute/backends/cuda/fragments.cuh"
+#include "compute/backends/cuda/product_roles.h"
 #include "compute/backends/cuda/ring.cuh"
 #include "compute/backends/cuda/wgmma.cuh"
 #include "compute/backends/cuda/wide.h"
@@ -18,10 +19,6 @@ namespace {
 
 using ops::WeightFormat;
 
-constexpr int kWarpgroups = 2;
-constexpr int kConsumers = kWarpgroups * 128;
-constexpr int kThreads = kConsumers + 128;  // the copying warp takes a warpgroup's place
-constexpr int kCopyRegisters = 40, kProductRegisters = 232;  // of the 168 a thread starts with
 constexpr int kRingBytes = 200 << 10;
 
 // kM m64 products of a warpgroup side by side.

@@ -3,6 +3,7 @@
 #include "compute/backends/cuda/async_copy.cuh"
 #include "compute/backends/cuda/fp8_places.h"
 #include "compute/backends/cuda/packed.h"
+#include "compute/backends/cuda/product_roles.h"
 #include "compute/backends/cuda/ring.cuh"
 #include "compute/backends/cuda/wide_jobs.h"
 
@@ -11,11 +12,6 @@ namespace hadal::cuda::fp8 {
 
 using ops::WeightFormat;
 
-inline constexpr int kWarpgroups = 2;
-inline constexpr int kConsumers = kWarpgroups * 128;
-inline constexpr int kThreads = kConsumers + 128;
-inline constexpr int kCopyRegisters = 40,
-                     kProductRegisters = 232;  // of the 168 a thread starts with
 inline constexpr int kRingBytes = 220 << 10;
 inline constexpr int kRowTiles = kFp8TileRows / 8;
 static_assert(kFp8Strips == kWarpgroups * 4 && kRowTiles == 32);
