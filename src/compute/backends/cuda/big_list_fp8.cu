@@ -117,18 +117,10 @@ __device__ __forceinline__ void consume(const Call& call, const RowTile& tile, i
 #pragma unroll
       for (int j = 0; j < 4; ++j) a[i][j] = next[i][j];
   }
-  const float factor = w.fp4_scale[tile.group];
-#pragma unroll
-  for (int i = 0; i < kRows / 2; ++i) total[i] *= factor;
   const int group = warp / 4, first_out = first_strip * kStripRows + group * 64;
-  const BigResult result = {call.y + tile.first * call.y_stride + first_out,
-                            nullptr,
-                            call.y_stride,
-                            tile.n_rows,
-                            w.n - first_out,
-                            true};
-  store_rows<kRows>(result, total, shared + Shape::kStoreAt + group * kStoreBytes, 1 + group,
-                    warp % 4, lane);
+  store_tile<kRows>(call.y + tile.first * call.y_stride + first_out, call.y_stride, tile.n_rows,
+                    w.n - first_out, total, w.fp4_scale[tile.group],
+                    shared + Shape::kStoreAt + group * kStoreBytes, 1 + group, warp % 4, lane);
 }
 
 __global__ void __launch_bounds__(kThreads, 1)

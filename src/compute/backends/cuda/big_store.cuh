@@ -77,4 +77,16 @@ __device__ __forceinline__ void store_rows(const BigResult& r, const float (&sum
     asm volatile("bar.sync %0, 128;" ::"r"(barrier) : "memory");
 }
 
+// Sums of a warpgroup, times `scale`, to rows of a list's tile; `to`: where the tile's first row
+// and the warpgroup's first output go, of which there are n_outputs.
+template <int kRows>
+__device__ __forceinline__ void store_tile(uint16_t* to, int64_t stride, int n_rows, int n_outputs,
+                                           float (&sum)[kRows / 2], float scale, uint8_t* shared,
+                                           int barrier, int warp, int lane) {
+#pragma unroll
+  for (int i = 0; i < kRows / 2; ++i) sum[i] *= scale;
+  const BigResult result = {to, nullptr, stride, n_rows, n_outputs, true};
+  store_rows<kRows>(result, sum, shared, barrier, warp, lane);
+}
+
 }  // namespace hadal::cuda
