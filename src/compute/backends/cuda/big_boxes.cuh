@@ -20,6 +20,16 @@ __device__ __forceinline__ void cluster_sync() {
       "barrier.cluster.wait.acquire.aligned;" ::
           : "memory");
 }
+// A barrier's address in block `rank` of the cluster, and an arrival there.
+__device__ __forceinline__ void barrier_arrive_at(uint32_t barrier, uint32_t rank) {
+  asm volatile(
+      "{.reg .b32 there;\n"
+      "mapa.shared::cluster.u32 there, %0, %1;\n"
+      "mbarrier.arrive.shared::cluster.b64 _, [there];}" ::"r"(barrier),
+      "r"(rank)
+      : "memory");
+}
+
 // The box at `at` (kMapUnit bytes) of row `row`, to the same place in every block of `mask` if
 // there are several, completing on the barrier of each. Addresses in shared memory.
 __device__ __forceinline__ void copy_box(uint32_t to, const CUtensorMap& map, int at, int row,

@@ -6,7 +6,7 @@
 #include "compute/backends/cuda/big_boxes.cuh"
 #include "compute/backends/cuda/big_list_fp8.h"
 #include "compute/backends/cuda/big_store.cuh"
-#include "compute/backends/cuda/big_wgmma_fp8.cuh"
+#include "compute/backends/cuda/big_wgmma.cuh"
 #include "compute/backends/cuda/fp8_weights.cuh"
 #include "compute/backends/cuda/product_roles.h"
 #include "compute/backends/cuda/ring.cuh"
