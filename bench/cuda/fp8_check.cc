@@ -4,8 +4,8 @@
 // (small: odd shapes only, for the memory checker)
 #include <cstdlib>
 
+#include "compute/backends/cuda/big_list_fp8.h"
 #include "compute/backends/cuda/fp8_rows.h"
-#include "compute/backends/cuda/wide_fp8.h"
 #include "dense_rig.h"
 #include "dense_time.h"
 
@@ -29,16 +29,27 @@ void launch(const ops::Linear& w, const uint16_t* x, uint16_t* y, int64_t rows, 
   if (gpu.fp8_products) {
     const Packed& weight = static_cast<const CudaLinear&>(w).packed();
     require(fp8_fits(weight, rows, gpu), "a product that fits");
-    const bool fp4 = weight.format() == WeightFormat::kFp4Row;
+    // As dispatch.cu cuts the rows of one expert.
+    const TileCut cut(static_cast<int32_t>(rows), kFp8TileRows);
+    std::vector<RowTile> tiles;
+    for (int32_t i = 0; i < cut.n_tiles; ++i) tiles.push_back({0, cut.first(i), cut.rows(i)});
+    std::vector<int32_t> class_ends(kTileClasses, 0);
+    for (int c = tile_class(cut.most_rows()); c < kTileClasses; ++c)
+      class_ends[static_cast<size_t>(c)] = cut.n_tiles;
+    const OnDevice<RowTile> list(tiles);
+    const OnDevice<int32_t> ends(class_ends);
     uint8_t* tiled = scratch.bytes.get();
-    launch_fp8_rows({x, rows, k}, nullptr, rows, fp4 ? rows : 0, tiled, stream);
-    launch_wide_fp8({.weight = &weight,
-                     .x = tiled,
-                     .x_rows = rows,
-                     .n_rows = static_cast<int32_t>(rows),
-                     .y = y,
-                     .y_stride = n},
-                    gpu, stream);
+    launch_fp8_rows({x, rows, k}, nullptr, rows, tiled, stream);
+    launch_big_list_fp8({.weight = &weight,
+                         .x = tiled,
+                         .x_rows = rows,
+                         .tiles = list.get(),
+                         .class_ends = ends.get(),
+                         .max_tiles = cut.n_tiles,
+                         .y = y,
+                         .y_stride = n},
+                        gpu, stream);
+    cuda_ok(cudaDeviceSynchronize(), "a list's product");  // before the list goes
     return;
   }
   ops::LinearArgs args;
@@ -75,20 +86,12 @@ double distance(const std::vector<uint16_t>& a, const std::vector<uint16_t>& b) 
 }
 
 // Values of sampled places against f64; a row's bits in launches of other sizes, at other places.
-void check_linear(WeightFormat format, std::vector<int64_t> pieces, int64_t k, int64_t rows,
-                  int binades, const Gpu& gpu) {
-  int64_t n = 0;
-  std::vector<HostMatrix> matrices;
-  std::vector<ops::WeightSource> stack;
-  for (const int64_t p : pieces) {
-    matrices.emplace_back(format, p, k, static_cast<uint32_t>(7 * p + k), 124, binades);
-    n += p;
-  }
-  for (const auto& m : matrices) stack.push_back(m.source);
-  const auto made = make_linear(stack);
-  const std::string what = std::string(name_of(format)) + " " + std::to_string(n) + "x" +
-                           std::to_string(k) + " rows " + std::to_string(rows) + " binades " +
-                           std::to_string(binades);
+void check_linear(int64_t n, int64_t k, int64_t rows, int binades, const Gpu& gpu) {
+  const HostMatrix matrix(WeightFormat::kFp4Row, n, k, static_cast<uint32_t>(7 * n + k), 124,
+                          binades);
+  const auto made = make_linear({&matrix.source, 1});
+  const std::string what = "fp4 " + std::to_string(n) + "x" + std::to_string(k) + " rows " +
+                           std::to_string(rows) + " binades " + std::to_string(binades);
   if (!made) return require(false, what + ": " + made.error().message);
   const std::vector<uint16_t> x = random_rows(rows * k, 11), seen = snapped(x);
   const std::vector<uint16_t> y = run_linear(**made, x, rows, k, n, with(gpu, true));
@@ -100,10 +103,7 @@ void check_linear(WeightFormat format, std::vector<int64_t> pieces, int64_t k, i
     const int64_t row = sample < rows ? sample : random() % static_cast<uint32_t>(rows);
     const int64_t column = sample < 64 ? std::min<int64_t>(sample, n - 1)
                                        : static_cast<int64_t>(random() % static_cast<uint32_t>(n));
-    int64_t piece = 0, at = column;
-    while (at >= pieces[static_cast<size_t>(piece)]) at -= pieces[static_cast<size_t>(piece++)];
-    const Sum s =
-        dot(matrices[static_cast<size_t>(piece)], at, &seen[static_cast<size_t>(row * k)]);
+    const Sum s = dot(matrix, column, &seen[static_cast<size_t>(row * k)]);
     const double got = bf16_to_float(y[static_cast<size_t>(row * n + column)]);
     const double bound = s.magnitude * kAdderBound + std::fabs(s.value) / 256 + 1e-30;
     const double error = std::fabs(got - s.value);
@@ -221,31 +221,6 @@ void check_moe(int64_t n_experts, int64_t top_k, int64_t hidden, int64_t inter, 
   std::printf("%-38s off parity by %.2e, bits %s\n", what.c_str(), off, same ? "same" : "DIFFER");
 }
 
-void time_linear(const char* what, int64_t n, int64_t k, int binades, std::vector<int64_t> counts,
-                 const Gpu& gpu) {
-  const HostMatrix m(WeightFormat::kFp8Tile, n, k, 1, 124, binades);
-  const auto bytes = static_cast<double>(source_bytes(m.source) + source_scales(m.source));
-  const int copies = std::clamp(static_cast<int>(160e6 / bytes) + 1, 2, 16);
-  std::vector<std::unique_ptr<ops::Linear>> weights;
-  for (int i = 0; i < copies; ++i)
-    weights.push_back(std::move(make_linear({&m.source, 1}).value()));
-  for (const int64_t rows : counts) {
-    const OnDevice<uint16_t> x(many_rows(rows * k));
-    const OnDevice<uint16_t> y(static_cast<size_t>(rows * n));
-    const Scratch scratch(
-        linear_scratch_bytes({.max_rows = static_cast<int32_t>(rows), .widest_k = k}));
-    for (const bool fp8 : {false, true}) {
-      const double us = time_us(std::max(copies, 4), [&](int i, cudaStream_t s) {
-        launch(*weights[static_cast<size_t>(i % copies)], x.get(), y.get(), rows, k, n, scratch,
-               with(gpu, fp8), s);
-      });
-      report(std::string(what) + (fp8 ? " fp8" : ""), rows, us,
-             bytes + static_cast<double>(rows * (k + n) * 2),
-             2.0 * static_cast<double>(rows * n * k));
-    }
-  }
-}
-
 void time_moe(int64_t n_experts, int64_t top_k, std::vector<int64_t> counts, const Gpu& gpu) {
   const MoeCase c(n_experts, top_k, 5120, 2304, counts.back(), false);
   const OnDevice<uint16_t> h(c.h), y(c.h.size());
@@ -269,37 +244,25 @@ void time_rows(int64_t rows, int64_t k) {
   const OnDevice<uint16_t> x(many_rows(rows * k));
   const OnDevice<uint8_t> out(static_cast<size_t>(fp8_row_bytes(rows, k)));
   const double us = time_us(8, [&](int, cudaStream_t s) {
-    launch_fp8_rows({x.get(), rows, k}, nullptr, rows, 0, out.get(), s);
+    launch_fp8_rows({x.get(), rows, k}, nullptr, rows, out.get(), s);
   });
   report("rows to E4M3, of " + std::to_string(k), rows, us, static_cast<double>(rows * k * 3), 0);
 }
 
 void check_fp8(const Gpu& gpu, bool small) {
-  const auto fp8 = WeightFormat::kFp8Tile, fp4 = WeightFormat::kFp4Row;
-  check_linear(fp8, {48, 16, 16}, 96, 260, 10, gpu);
-  check_linear(fp8, {144}, 160, 300, 1, gpu);
-  check_linear(fp8, {64}, 1056, 391, 4, gpu);
-  check_linear(fp4, {48}, 96, 260, 10, gpu);
-  check_linear(fp4, {272}, 288, 391, 15, gpu);
+  check_linear(48, 96, 260, 10, gpu);
+  check_linear(272, 288, 391, 15, gpu);
   check_moe(9, 3, 128, 96, 700, gpu);
   check_moe(5, 2, 288, 160, 601, gpu);
   if (small) return;
-  check_linear(fp8, {1280, 512}, 5120, 701, 10, gpu);
-  check_linear(fp8, {4096}, 1280, 1000, 1, gpu);
-  check_linear(fp8, {5120}, 8192, 520, 4, gpu);
-  check_linear(fp8, {2048}, 6144, 2100, 4, gpu);
-  check_linear(fp4, {4608}, 5120, 700, 10, gpu);
-  check_linear(fp4, {5120}, 2304, 391, 10, gpu);
+  check_linear(4608, 5120, 700, 10, gpu);
+  check_linear(5120, 2304, 391, 10, gpu);
+  check_linear(1792, 1280, 2100, 1, gpu);
   check_moe(12, 6, 5120, 2304, 700, gpu);
 }
 
 void time_fp8(const Gpu& gpu) {
   time_rows(8192, 5120);
-  time_linear("wq_a+wkv 1792x5120", 1792, 5120, 2, {512, 2048, 8192}, gpu);
-  time_linear("wq_b 32768x1280", 32768, 1280, 2, {2048, 8192}, gpu);
-  time_linear("wo_b 5120x8192", 5120, 8192, 2, {2048, 8192}, gpu);
-  time_linear("engram 25600x6144", 25600, 6144, 2, {2048, 8192}, gpu);
-  time_linear("engram, scales of 10 binades", 25600, 6144, 10, {8192}, gpu);
   time_moe(384, 6, {8192}, gpu);
   time_moe(48, 6, {2048, 8192}, gpu);
 }

@@ -23,13 +23,13 @@ using ops::WeightFormat;
 constexpr int kStrips = kWarpgroups * 4;
 constexpr int kStripBytes = kWindowBlocks * 272;
 constexpr int kFirstClass = 1;
-static_assert(kTileClassRows[kFirstClass] == kFp8LongTileRows);
+static_assert(kTileClassRows[kFirstClass] == kFp8TileRows);
 
 struct Shape {
   static constexpr int kRowsAt = kStrips * kStripBytes;
-  static constexpr int kScalesAt = kRowsAt + kFp8LongTileRows / 8 * kRowTileBytes;
+  static constexpr int kScalesAt = kRowsAt + kFp8TileRows / 8 * kRowTileBytes;
   static constexpr int kStageBytes =
-      (kScalesAt + kFp8LongTileRows / 8 * kRowTileScales + 127) / 128 * 128;
+      (kScalesAt + kFp8TileRows / 8 * kRowTileScales + 127) / 128 * 128;
   static constexpr int kStages = 6;
   static constexpr int kTableAt = kStages * kStageBytes;
   static constexpr int kStoreAt = kTableAt + 128;
@@ -166,8 +166,17 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 }  // namespace
 
-void launch_big_list_fp8(const Fp8Product& p, const int32_t* class_ends, const Gpu& gpu,
-                         cudaStream_t stream) {
+bool fp8_fits(const Packed& weight, int64_t n_rows, const Gpu& gpu) {
+  const PackedView& w = weight.view();
+  return gpu.fp8_products && gpu.cc_major == 9 && weight.format() == WeightFormat::kFp4Row &&
+         weight.fp4_exact_in_fp8() && n_rows >= kFp8LeastRows && w.n % kStripRows == 0 && w.k >= 96;
+}
+
+bool fp8_experts_pay(int64_t n_rows, int64_t top_k, int64_t n_experts) {
+  return top_k >= 2 && n_rows * top_k >= 96 * n_experts;
+}
+
+void launch_big_list_fp8(const Fp8Product& p, const Gpu& gpu, cudaStream_t stream) {
   HADAL_CHECK(p.tiles != nullptr && p.weight->format() == WeightFormat::kFp4Row &&
                   p.y_stride % 8 == 0 && reinterpret_cast<uintptr_t>(p.y) % 16 == 0,
               "a list of tiles, FP4, rows at multiples of 16 bytes");
@@ -180,7 +189,7 @@ void launch_big_list_fp8(const Fp8Product& p, const int32_t* class_ends, const G
   call.x_row_tiles = (p.x_rows + 7) / 8;
   call.n_windows = count_windows(w.n_blocks);
   call.tiles = p.tiles;
-  call.class_ends = class_ends;
+  call.class_ends = p.class_ends;
   call.across = strip_jobs(w.n_strips, kStrips);
   call.y = p.y;
   call.y_stride = p.y_stride;

@@ -4,8 +4,9 @@
 
 #include "compute/backends/cuda/wgmma.cuh"
 
-// Larger shapes of wgmma.cuh and wgmma_fp8.cuh: d = a b, plus d if `add`, for 64 to 192 rows of
-// bf16 and 64 to 160 of E4M3.
+// Larger shapes of wgmma.cuh: d = a b, plus d if `add`, for 64 to 192 rows of bf16 and 64 to 160
+// of E4M3, whose products the tensor cores add with some 14 bits of mantissa. A of E4M3: a lane's
+// four words are columns 4c .. 4c+3 of rows g and g + 8, then columns 16+4c and on.
 namespace hadal::cuda {
 
 #define HADAL_D4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])

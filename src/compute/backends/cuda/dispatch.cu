@@ -180,8 +180,8 @@ void launch_dispatch(const int32_t* expert, int64_t expert_stride, const float* 
   auto* kernel = dispatch_kernel<kTileRows>;
   if (tile_rows == kLongTileRows) {
     kernel = dispatch_kernel<kLongTileRows>;
-  } else if (tile_rows == kFp8LongTileRows) {
-    kernel = dispatch_kernel<kFp8LongTileRows>;
+  } else if (tile_rows == kFp8TileRows) {
+    kernel = dispatch_kernel<kFp8TileRows>;
   } else {
     HADAL_CHECK(tile_rows == kTileRows, "tiles of other rows");
   }

@@ -26,7 +26,7 @@ struct Dispatch {
 inline constexpr int32_t kDispatchParts = 64;
 
 // expert [T, top_k] (stride elements between rows), each id below n_experts <= kMaxExperts.
-// tile_rows: kTileRows, kLongTileRows or kFp8LongTileRows (fp8_places.h).
+// tile_rows: kTileRows, kLongTileRows or kFp8TileRows (fp8_places.h).
 inline constexpr int32_t kMaxExperts = 1024;
 void launch_dispatch(const int32_t* expert, int64_t expert_stride, const float* weight,
                      int64_t weight_stride, int32_t n_rows, int32_t top_k, int32_t n_experts,

@@ -12,7 +12,6 @@
 #include "compute/backends/cuda/lists.h"
 #include "compute/backends/cuda/thin.h"
 #include "compute/backends/cuda/wide.h"
-#include "compute/backends/cuda/wide_fp8.h"
 
 namespace hadal::cuda {
 namespace {
@@ -86,13 +85,12 @@ void multiply(const WideProduct& shared, const WideProduct& routed, const int32_
 // Both products of the routed experts in E4M3 or none, so that a row's codes have one layout.
 bool fp8_takes_experts(const CudaExperts& e, int64_t rows, int64_t top_k, const Gpu& gpu) {
   return fp8_fits(e.up, rows, gpu) && fp8_fits(e.down, rows, gpu) &&
-         fp8_experts_pay(rows, top_k, e.up.view().n_groups) &&
-         e.up.format() == ops::WeightFormat::kFp4Row;
+         fp8_experts_pay(rows, top_k, e.up.view().n_groups);
 }
 
-// moe_ffn up to the sum over a row's experts. The shared expert keeps its parity kernels, which are
-// faster than those for dense products in E4M3. The areas are those of the other kernels: a window
-// of a row's codes is smaller than its bf16 values from 96 columns on.
+// moe_ffn up to the sum over a row's experts. The shared expert keeps its parity kernels. The areas
+// are those of the other kernels: a window of a row's codes is smaller than its bf16 values from 96
+// columns on.
 void launch_fp8_experts(const ops::MoeArgs& args, const CudaExperts& experts, const Areas& at,
                         const Gpu& gpu, cudaStream_t stream) {
   const int64_t rows = args.h.n_rows, top_k = args.expert.n_cols, n_places = at.n_places;
@@ -104,7 +102,7 @@ void launch_fp8_experts(const ops::MoeArgs& args, const CudaExperts& experts, co
                        .x = x,
                        .x_rows = n_places,
                        .tiles = at.list.tiles,
-                       .n_tiles = at.list.n_tiles,
+                       .class_ends = at.list.class_ends,
                        .max_tiles = static_cast<int32_t>(max_row_tiles(rows * top_k, n_experts)),
                        .y = at.up,
                        .y_stride = 2 * inter};
@@ -117,14 +115,14 @@ void launch_fp8_experts(const ops::MoeArgs& args, const CudaExperts& experts, co
   shared.y_stride = 2 * inter;
   shared.slices = at.slices;
   launch_dispatch(args.expert.data, args.expert.stride, args.weight.data, args.weight.stride,
-                  static_cast<int32_t>(rows), static_cast<int32_t>(top_k), n_experts,
-                  kFp8LongTileRows, at.list, stream);
-  launch_fp8_rows(args.h, at.list.row, n_places, n_places, x, stream);
+                  static_cast<int32_t>(rows), static_cast<int32_t>(top_k), n_experts, kFp8TileRows,
+                  at.list, stream);
+  launch_fp8_rows(args.h, at.list.row, n_places, x, stream);
   launch_tile_rows(args.h, nullptr, rows, true, at.x + n_places * hidden, stream);
   multiply_shared(shared, gpu, stream);
-  launch_big_list_fp8(routed, at.list.class_ends, gpu, stream);
-  launch_fp8_swiglu(at.up, at.list.weight, at.list.row, n_places, n_places, experts.d_inter,
-                    args.limit, act, stream);
+  launch_big_list_fp8(routed, gpu, stream);
+  launch_fp8_swiglu(at.up, at.list.weight, at.list.row, n_places, experts.d_inter, args.limit, act,
+                    stream);
   launch_swiglu(at.up + n_places * 2 * inter, nullptr, at.list.row + n_places, 0, rows,
                 experts.d_inter, args.limit, at.act + n_places * inter, stream);
   routed.weight = &experts.down;
@@ -137,7 +135,7 @@ void launch_fp8_experts(const ops::MoeArgs& args, const CudaExperts& experts, co
   shared.y = at.x + n_places * hidden;
   shared.y_stride = hidden;
   multiply_shared(shared, gpu, stream);
-  launch_big_list_fp8(routed, at.list.class_ends, gpu, stream);
+  launch_big_list_fp8(routed, gpu, stream);
 }
 
 }  // namespace

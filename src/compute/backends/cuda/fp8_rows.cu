@@ -18,8 +18,7 @@ struct RowWindow {
 };
 
 // Codes of AQ8 and then of the window's power, from bf16.
-__device__ __forceinline__ void store_window(const RowWindow& w, bool fp4, uint8_t* tile,
-                                             float* scale) {
+__device__ __forceinline__ void store_window(const RowWindow& w, uint8_t* tile, float* scale) {
   const int lane = threadIdx.x % 32, r = lane / 4, c = lane % 4;
   uint32_t byte[kWindowBlocks], top = 0;
 #pragma unroll
@@ -44,8 +43,8 @@ __device__ __forceinline__ void store_window(const RowWindow& w, bool fp4, uint8
     // Inputs 0 .. 3 and 4 .. 7, then in the order of fp8_code_input.
     const uint32_t low = code[0] | code[1] << 16, high = code[2] | code[3] << 16;
     auto* core = reinterpret_cast<uint32_t*>(tile + b * 256) + r * 4 + c;
-    core[0] = __byte_perm(low, high, fp4 ? 0x3726 : 0x3120);
-    core[32] = __byte_perm(low, high, fp4 ? 0x1504 : 0x7564);
+    core[0] = __byte_perm(low, high, 0x3726);
+    core[32] = __byte_perm(low, high, 0x1504);
   }
   if (c == 0) scale[r] = __uint_as_float(top << 23);
 }
@@ -53,12 +52,11 @@ __device__ __forceinline__ void store_window(const RowWindow& w, bool fp4, uint8
 // `load(row, block)` is an octet of place `row`.
 template <class Load>
 __device__ __forceinline__ void make_tiles(const int32_t* index, int64_t n_rows, int64_t x_rows,
-                                           int64_t n_blocks, int64_t n_fp4, uint8_t* out,
-                                           Load load) {
+                                           int64_t n_blocks, uint8_t* out, Load load) {
   wait_for_previous();
   let_next_start();
   const int64_t n_windows = (n_blocks + kWindowBlocks - 1) / kWindowBlocks;
-  const int64_t row_tiles = (n_rows + 7) / 8, fp4_tiles = (n_fp4 + 7) / 8;
+  const int64_t row_tiles = (n_rows + 7) / 8;
   const int64_t n_tiles = row_tiles * n_windows;
   const int r = threadIdx.x % 32 / 4;
   for (int64_t tile = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32; tile < n_tiles;
@@ -70,35 +68,28 @@ __device__ __forceinline__ void make_tiles(const int32_t* index, int64_t n_rows,
 #pragma unroll
     for (int b = 0; b < kWindowBlocks; ++b)
       if (row >= 0 && first + b < n_blocks) w.octet[b] = load(place, row, first + b);
-    const bool fp4 = tile / n_windows < fp4_tiles;
-    // Of this format: the area, its tiles, and which of them this is.
-    uint8_t* area = fp4 ? out : out + n_windows * fp8_window_bytes(fp4_tiles * 8);
-    const int64_t n = fp4 ? fp4_tiles : row_tiles - fp4_tiles;
-    const int64_t at = fp4 ? tile / n_windows : tile / n_windows - fp4_tiles;
-    uint8_t* rows = area + tile % n_windows * fp8_window_bytes(n * 8);
-    store_window(w, fp4, rows + at * kRowTileBytes,
-                 reinterpret_cast<float*>(rows + n * kRowTileBytes) + at * 8);
+    uint8_t* rows = out + tile % n_windows * fp8_window_bytes(n_rows);
+    const int64_t at = tile / n_windows;
+    store_window(w, rows + at * kRowTileBytes,
+                 reinterpret_cast<float*>(rows + row_tiles * kRowTileBytes) + at * 8);
   }
 }
 
 __global__ void __launch_bounds__(kWarps * 32)
     rows_kernel(const uint16_t* x, int64_t stride, int64_t x_rows, int64_t k, bool aligned,
-                const int32_t* index, int64_t n_rows, int64_t n_fp4, uint8_t* out) {
-  make_tiles(index, n_rows, x_rows, (k + 31) / 32, n_fp4, out,
-             [&](int64_t, int64_t row, int64_t block) {
-               return load_octet(x + row * stride, block * 32 + threadIdx.x % 4 * 8, k, aligned);
-             });
+                const int32_t* index, int64_t n_rows, uint8_t* out) {
+  make_tiles(index, n_rows, x_rows, (k + 31) / 32, out, [&](int64_t, int64_t row, int64_t block) {
+    return load_octet(x + row * stride, block * 32 + threadIdx.x % 4 * 8, k, aligned);
+  });
 }
 
 __global__ void __launch_bounds__(kWarps * 32)
-    swiglu_kernel(const uint16_t* up, const float* weight, const int32_t* index, int64_t n_weighted,
-                  int64_t n, int32_t d_inter, float limit, uint8_t* out) {
-  make_tiles(index, n, n, d_inter / 32, n_weighted, out,
-             [&](int64_t place, int64_t, int64_t block) {
-               const float w = place < n_weighted ? weight[place] : 1.0f;
-               return gated_octet(up + place * 2 * d_inter, block * 32 + threadIdx.x % 4 * 8,
-                                  d_inter, limit, w);
-             });
+    swiglu_kernel(const uint16_t* up, const float* weight, const int32_t* index, int64_t n,
+                  int32_t d_inter, float limit, uint8_t* out) {
+  make_tiles(index, n, n, d_inter / 32, out, [&](int64_t place, int64_t, int64_t block) {
+    return gated_octet(up + place * 2 * d_inter, block * 32 + threadIdx.x % 4 * 8, d_inter, limit,
+                       weight[place]);
+  });
 }
 
 unsigned grid_of(int64_t n_rows, int64_t k) {
@@ -109,18 +100,17 @@ unsigned grid_of(int64_t n_rows, int64_t k) {
 }  // namespace
 
 void launch_fp8_rows(device::Matrix<const uint16_t> x, const int32_t* index, int64_t n_rows,
-                     int64_t n_fp4, uint8_t* out, cudaStream_t stream) {
+                     uint8_t* out, cudaStream_t stream) {
   if (n_rows == 0) return;
   const bool aligned = reinterpret_cast<uintptr_t>(x.data) % 16 == 0 && x.stride % 8 == 0;
   launch_overlapped(rows_kernel, dim3(grid_of(n_rows, x.n_cols)), dim3(kWarps * 32), 0, stream,
-                    x.data, x.stride, x.n_rows, x.n_cols, aligned, index, n_rows, n_fp4, out);
+                    x.data, x.stride, x.n_rows, x.n_cols, aligned, index, n_rows, out);
 }
 
-void launch_fp8_swiglu(const uint16_t* up, const float* weight, const int32_t* row,
-                       int64_t n_weighted, int64_t n, int32_t d_inter, float limit, uint8_t* out,
-                       cudaStream_t stream) {
+void launch_fp8_swiglu(const uint16_t* up, const float* weight, const int32_t* row, int64_t n,
+                       int32_t d_inter, float limit, uint8_t* out, cudaStream_t stream) {
   launch_overlapped(swiglu_kernel, dim3(grid_of(n, d_inter)), dim3(kWarps * 32), 0, stream, up,
-                    weight, row, n_weighted, n, d_inter, limit, out);
+                    weight, row, n, d_inter, limit, out);
 }
 
 }  // namespace hadal::cuda

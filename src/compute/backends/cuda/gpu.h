@@ -13,7 +13,7 @@ struct Gpu {
   // How work is given to it: kernels of a step may start before the one in front of them has ended
   // (async_copy.cuh). Matrix products always may.
   bool overlap = false;
-  // Products of quantised rows may add in E4M3 where they are many (wide_fp8.h).
+  // Products of quantised rows may add in E4M3 where they are many (big_list_fp8.h).
   bool fp8_products = false;
 };
 
