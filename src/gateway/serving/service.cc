@@ -174,8 +174,7 @@ void Service::handle(std::shared_ptr<http::Exchange> exchange) {
     http::Response response = error_response(
         401, request.path,
         admin ? "the admin paths answer with the admin token (--admin-token-file); without one to "
-                "programs of "
-                "this machine only, which ask by a loopback name and through no proxy"
+                "programs of this machine only, which ask by a loopback name and through no proxy"
               : "an API key is needed: send Authorization: Bearer KEY or x-api-key: KEY");
     response.headers.push_back({"WWW-Authenticate", "Bearer, Basic realm=\"hadal\""});
     exchange->respond(std::move(response));
