@@ -5,8 +5,8 @@
 #include "compute/backends/cuda/async_copy.cuh"
 #include "compute/backends/cuda/big_boxes.cuh"
 #include "compute/backends/cuda/big_list.h"
+#include "compute/backends/cuda/big_slices.cuh"
 #include "compute/backends/cuda/big_store.cuh"
-#include "compute/backends/cuda/big_wgmma.cuh"
 #include "compute/backends/cuda/fragments.cuh"
 #include "compute/backends/cuda/product_roles.h"
 #include "compute/backends/cuda/ring.cuh"
@@ -126,55 +126,8 @@ __device__ __forceinline__ void consume(const Call& call, const RowTile& tile, i
                                         uint8_t* shared, Ring<Shape>& ring) {
   const PackedView& w = call.w;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  float total[kRows / 2] = {}, sum[kRows / 2];
-  const auto release = [&](int stage) {
-    if (lane < call.cluster) barrier_arrive_at(shared_address(ring.empty + stage), lane);
-  };
-  for (int slice = 0; slice < kSlices; ++slice) {
-    const int n_blocks = slice_begin(slice + 1, w.n_blocks) - slice_begin(slice, w.n_blocks);
-    if (n_blocks == 0) continue;
-    // Block i of a stage of n, which is block `block` of the slice.
-    const auto multiply = [&](int i, int n, int block, uint32_t(&a)[2][4]) {
-      const uint8_t* stage = ring.stage();
-      BlockBytes<WeightFormat::kFp4Row> bytes;
-      bytes.load(stage + (warp * n + i) * kBlockBytes, lane);
-      BlockPairs pairs;
-      bytes.pairs(0, pairs);
-      pairs.operand(0, a[0]);
-      pairs.operand(1, a[1]);
-      const uint32_t rows = shared_address(stage + Shape::kRowsAt) + i * 512;
-      wgmma_fence();
-#pragma unroll
-      for (int s = 0; s < 2; ++s)
-        wgmma_rows(sum, a[s], wgmma_operand(rows + s * 256, n * 512), s > 0 ? 1 : block);
-      wgmma_commit();
-    };
-    int done_stage = -1;  // read, but not free until the products of its last block are complete
-    int block = 0;
-    if (n_blocks % 2 != 0) {
-      uint32_t a[2][4];
-      barrier_wait(ring.full + ring.at, ring.phase);
-      multiply(0, 1, 0, a);
-      done_stage = ring.at;
-      ring.next();
-      block = 1;
-    }
-    for (; block < n_blocks; block += 2) {
-      uint32_t a[2][2][4];
-      barrier_wait(ring.full + ring.at, ring.phase);
-      multiply(0, 2, block, a[0]);
-      wgmma_wait<1>();
-      if (done_stage >= 0) release(done_stage);
-      multiply(1, 2, block + 1, a[1]);
-      wgmma_wait<1>();
-      done_stage = ring.at;
-      ring.next();
-    }
-    wgmma_wait<0>();
-    release(done_stage);
-#pragma unroll
-    for (int i = 0; i < kRows / 2; ++i) total[i] += sum[i];
-  }
+  float total[kRows / 2] = {};
+  add_slices<WeightFormat::kFp4Row, kRows>(w, call.cluster, ring, total);
   const int group = warp / 4, first_out = first_strip * kStripRows + group * 64;
   store_tile<kRows>(call.y + tile.first * call.y_stride + first_out, call.y_stride, tile.n_rows,
                     w.n - first_out, total, w.out_scale[tile.group],
